@@ -27,7 +27,7 @@ pub use refusal::{Refusal, code_of};
 
 use crate::accounts::Accounts;
 use crate::audit::Audit;
-use crate::connection::Sitting;
+use crate::connection::SlotReference;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::storage::{Given, Listings, in_plain_words};
@@ -431,8 +431,8 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
     request.extensions_mut().insert(hold.clone());
     let is_spare = request
         .extensions()
-        .get::<Sitting>()
-        .is_some_and(Sitting::is_spare);
+        .get::<SlotReference>()
+        .is_some_and(SlotReference::is_spare);
     let is_refused = is_spare && !is_spared(&method, &route);
     let work = next.run(request);
     let mut response = if is_refused {

@@ -9,8 +9,8 @@
 
 mod limit;
 
-pub(crate) use limit::Room;
-pub use limit::{Busy, Sitting};
+pub(crate) use limit::ConnectionTable;
+pub use limit::{Busy, SlotReference};
 
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;

@@ -22,7 +22,7 @@ mod share;
 pub use share::Shares;
 
 use crate::audit::{Audit, Deed};
-use crate::live::{Live, Moving, Seat, Way};
+use crate::live::{Live, Moving, SessionSlot, Way};
 use crate::session::{SessionBudget, SessionRunner};
 use crate::supervisor::Supervisor;
 use crate::traits::Scheduler;
@@ -289,8 +289,8 @@ impl Dispatcher {
         }
         let is_staging = shared.queue.staging().is_staging(&chosen.id)?;
         let allowed = shared.ask_again(chosen, &route, is_staging);
-        let seat = match allowed.and_then(|()| shared.seat(chosen, &request, &route)) {
-            Ok(seat) => seat,
+        let slot = match allowed.and_then(|()| shared.take_slot(chosen, &request, &route)) {
+            Ok(slot) => slot,
             Err(error) if error.kind == ErrorKind::NoPlace => return Ok(()),
             Err(error) => {
                 // The configuration has changed since the submission: a root no longer exists, or
@@ -304,19 +304,19 @@ impl Dispatcher {
         let Some(input) = shared.queue.begin(&chosen.id, chosen.version)? else {
             return Ok(());
         };
-        self.start(input, chosen, seat);
+        self.start(input, chosen, slot);
         Ok(())
     }
 
     /// Starts a session on a new thread.
-    fn start(&self, input: SessionInput, chosen: &QueuedTransfer, seat: Seat) {
+    fn start(&self, input: SessionInput, chosen: &QueuedTransfer, slot: SessionSlot) {
         let shared = Arc::clone(&self.0);
         let id = input.id.clone();
         let seen = shared.chooser().waiting(chosen, &shared.config);
         {
             let mut state = shared.state();
             if state.is_stopping {
-                seat.moving.handle.cancel(false);
+                slot.moving.handle.cancel(false);
             }
             let running = Running {
                 view: TransferView {
@@ -328,15 +328,15 @@ impl Dispatcher {
                 is_leaving: false,
                 // A caller may have changed the request after it was read.
                 is_stale: true,
-                moving: Arc::clone(&seat.moving),
+                moving: Arc::clone(&slot.moving),
             };
             state.running.insert(id.clone(), running);
-            seat.moving.changed();
+            slot.moving.changed();
         }
         let name = "dray-carry".to_owned();
         let spawned = std::thread::Builder::new().name(name).spawn({
             let shared = Arc::clone(&shared);
-            move || shared.session(&input, seat)
+            move || shared.session(&input, slot)
         });
         if let Err(error) = spawned {
             let broken = Ending::Broken {
@@ -446,7 +446,12 @@ impl DispatcherInner {
         ask(Action::Modify, route.destination())
     }
 
-    fn seat(&self, one: &QueuedTransfer, request: &Request, route: &Route) -> Result<Seat> {
+    fn take_slot(
+        &self,
+        one: &QueuedTransfer,
+        request: &Request,
+        route: &Route,
+    ) -> Result<SessionSlot> {
         let source = one.source as usize;
         let reads = route.source(source).is_some_and(Side::is_local);
         let way = match (reads, route.destination().is_local()) {
@@ -469,31 +474,31 @@ impl DispatcherInner {
     }
 
     /// Runs one session and records how it ended.
-    fn session(self: &Arc<Self>, input: &SessionInput, seat: Seat) {
+    fn session(self: &Arc<Self>, input: &SessionInput, slot: SessionSlot) {
         let budget = SessionBudget {
-            memory: seat.memory,
-            live_entries: seat.live_entries,
+            memory: slot.memory,
+            live_entries: slot.live_entries,
         };
-        let monitor = Monitor::new(&self.queue, input, Arc::clone(&seat.moving));
+        let monitor = Monitor::new(&self.queue, input, Arc::clone(&slot.moving));
         // A caller may have asked to stop the transfer before the session was in the table of
         // running sessions.
         if let Ok(Some(wish)) = self.queue.wish(&input.id) {
-            stop(&seat.moving, wish);
+            stop(&slot.moving, wish);
         }
-        let carry = || (self.runner).run(input, budget, &seat.moving.handle, &monitor);
+        let carry = || (self.runner).run(input, budget, &slot.moving.handle, &monitor);
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(carry));
         let ended = ran.unwrap_or_else(|_| outcome::panicked());
         let report = monitor.finish(&ended);
-        let is_stopped = seat.moving.handle.is_stopped();
+        let is_stopped = slot.moving.handle.is_stopped();
         let ending = outcome::ending(input, &ended, &report, is_stopped);
         let is_leaving = (self.state().running.get(&input.id)).is_some_and(|one| one.is_leaving);
         if outcome::has_let_go(&ending, is_leaving) {
             self.queue.lets_go(&input.id);
         }
-        self.tell(input, &ended, &seat.moving);
+        self.tell(input, &ended, &slot.moving);
         // Free the slot before the queue learns of the end, so that the next transfer finds a free
         // slot.
-        drop(seat);
+        drop(slot);
         let state = self.write_down(&input.id, ending);
         self.leave(&input.id, state.is_some_and(TransferState::is_terminal));
     }

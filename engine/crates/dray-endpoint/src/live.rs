@@ -81,7 +81,7 @@ struct Inner {
 }
 
 /// The slot of one session. Dropping this value frees the slot.
-pub struct Seat {
+pub struct SessionSlot {
     live: Live,
     /// The session in this slot.
     pub moving: Arc<Moving>,
@@ -122,7 +122,7 @@ impl Live {
     /// # Errors
     /// [`ErrorKind::NoPlace`] if no slot is free, or if the owner has the maximum number of
     /// sessions.
-    pub fn enter(&self, mut moving: Moving) -> Result<Seat> {
+    pub fn enter(&self, mut moving: Moving) -> Result<SessionSlot> {
         let bounds = self.0.bounds;
         let mut table = self.table();
         let full = |cause: String| {
@@ -163,7 +163,7 @@ impl Live {
         }
         let moving = Arc::new(moving);
         table.sessions.insert(number, (Arc::clone(&moving), memory));
-        Ok(Seat {
+        Ok(SessionSlot {
             live: self.clone(),
             moving,
             memory,
@@ -213,7 +213,7 @@ impl Live {
     }
 }
 
-impl Drop for Seat {
+impl Drop for SessionSlot {
     fn drop(&mut self) {
         let mut table = self.live.table();
         if let Some((_, memory)) = table.sessions.remove(&self.moving.number) {

@@ -7,7 +7,7 @@
 
 use crate::accounts::Accounts;
 use crate::audit::{Audit, Deed};
-use crate::live::{Live, Moving, Seat, Way};
+use crate::live::{Live, Moving, SessionSlot, Way};
 use dray_access::tickets::{self, Grant};
 use dray_access::{Access, Action, Credentials, Principal};
 use dray_api::RateWish;
@@ -251,13 +251,13 @@ impl Passive {
         }
     }
 
-    fn seat(
+    fn take_slot(
         &self,
         right: &Right,
         connect: &Connect,
         caller: &Caller,
         touch: &Touch<'_>,
-    ) -> Result<Seat> {
+    ) -> Result<SessionSlot> {
         let way = match connect.passive_role {
             Role::Source => Way::Out,
             Role::Sink => Way::In,
@@ -359,9 +359,9 @@ impl Handler for Passive {
         if let (Right::Ticket(grant), Role::Sink) = (&right, connect.passive_role) {
             self.tickets.check_space(&grant.id).inspect_err(refused)?;
         }
-        let seat = self.seat(&right, &connect, &caller, &touch);
+        let slot = self.take_slot(&right, &connect, &caller, &touch);
         let session = Session {
-            seat: seat.inspect_err(refused)?,
+            slot: slot.inspect_err(refused)?,
             deed,
             notices: AtomicU32::new(0),
         };
@@ -369,7 +369,7 @@ impl Handler for Passive {
             self.tickets.used(&grant.id);
         }
         let entries = &mut agreed.limits.live_entries_max;
-        *entries = session.seat.live_entries.min(*entries);
+        *entries = session.slot.live_entries.min(*entries);
         // `prepare` runs on the session's own thread. Threads started by that thread inherit its
         // account.
         let refused = |error: &Error| self.audit.refused(&session.deed, error);
@@ -379,13 +379,13 @@ impl Handler for Passive {
         match connect.passive_role {
             Role::Sink => {
                 let owner = right.owner().as_bytes().to_vec();
-                let memory = session.seat.memory;
-                let shared = session.seat.moving.handle.shared_rates();
+                let memory = session.slot.memory;
+                let shared = session.slot.moving.handle.shared_rates();
                 let made = export.passive_sink(&connect, &agreed.limits, owner, memory);
                 let (setup, pool) = made.inspect_err(refused)?;
                 let own = Arc::clone(&pool);
                 let run = move |link: SinkLink| {
-                    session.seat.moving.handle.attach_sink(&link.events_in);
+                    session.slot.moving.handle.attach_sink(&link.events_in);
                     for notice in setup.destination.notices() {
                         session.event(&Event::Notice(notice.clone()));
                     }
@@ -396,11 +396,11 @@ impl Handler for Passive {
                 Ok(Prepared::Sink { pool, shared, run })
             }
             Role::Source => {
-                let memory = session.seat.memory;
+                let memory = session.slot.memory;
                 let made = export.passive_source(&connect, &agreed, memory);
                 let setup = made.inspect_err(refused)?;
                 let run = move |link: SourceLink| {
-                    session.seat.moving.handle.attach_source(&link.events_in);
+                    session.slot.moving.handle.attach_source(&link.events_in);
                     let (outcome, progress) = source::run(setup, link, &session)
                         .unwrap_or_else(|error| (Outcome::Refused(error), Progress::default()));
                     self.ended(&session, &outcome, &progress);
@@ -437,7 +437,7 @@ impl Passive {
             Outcome::Done(_) | Outcome::Cancelled => None,
         };
         self.audit.session(&session.deed, progress, error);
-        let moving = &session.seat.moving;
+        let moving = &session.slot.moving;
         if let (Outcome::Done(_), Way::In, Some(id)) = (outcome, moving.way, &moving.ticket) {
             self.tickets.ended(id);
         }
@@ -447,7 +447,7 @@ impl Passive {
 /// A session that another program drives.
 struct Session {
     deed: Deed,
-    seat: Seat,
+    slot: SessionSlot,
     notices: AtomicU32,
 }
 
@@ -463,11 +463,11 @@ impl Observer for Session {
     }
 
     fn progress(&self, progress: &Progress) {
-        self.seat.moving.note(progress);
+        self.slot.moving.note(progress);
     }
 
     fn targets(&self, end: End, targets: &[TargetLoad]) {
-        self.seat.moving.note_targets(end, targets);
+        self.slot.moving.note_targets(end, targets);
     }
 
     fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
@@ -475,7 +475,7 @@ impl Observer for Session {
         if stream.is_none() {
             // The sum saturates, because a hole may have any length.
             let bytes = head.segments.iter().map(|segment| segment.range.length);
-            self.seat.moving.arrived(bytes.fold(0, u64::saturating_add));
+            self.slot.moving.arrived(bytes.fold(0, u64::saturating_add));
         }
     }
 }
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn who_need_not_wait_is_judged_whoever_waits() {
+    fn a_caller_that_need_not_wait_is_identified_while_others_wait() {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let waits = Semaphore::new(1);
         runtime.expect("a runtime").block_on(async {

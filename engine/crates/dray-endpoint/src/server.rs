@@ -10,7 +10,7 @@
 
 mod io;
 
-use crate::connection::{ClearText, PeerAddress, PeerCertificates, Room};
+use crate::connection::{ClearText, ConnectionTable, PeerAddress, PeerCertificates};
 use crate::metrics::Metrics;
 use axum::Router;
 use dray_config::Limits;
@@ -73,7 +73,7 @@ pub struct Server {
     drivers: Mutex<Vec<Driver>>,
     handles: [Handle; THREADS],
     turn: AtomicUsize,
-    room: Arc<Room>,
+    table: Arc<ConnectionTable>,
     metrics: Arc<Metrics>,
     router: Router,
     stopping: watch::Sender<bool>,
@@ -129,7 +129,7 @@ impl Driver {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Server({:?})", self.room)
+        write!(f, "Server({:?})", self.table)
     }
 }
 
@@ -148,7 +148,7 @@ impl Server {
             handles: [first.1, second.1],
             drivers: Mutex::new(vec![first.0, second.0]),
             turn: AtomicUsize::new(0),
-            room: Room::new(limits.connections, limits.connections_per_address),
+            table: ConnectionTable::new(limits.connections, limits.connections_per_address),
             metrics,
             router,
             stopping: watch::Sender::new(false),
@@ -183,7 +183,7 @@ impl Server {
         let peer = stream
             .peer_addr()
             .map_err(|error| failed(operation, &error))?;
-        let seat = self.room.take(peer.ip(), &self.metrics).ok_or_else(|| {
+        let slot = self.table.take(peer.ip(), &self.metrics).ok_or_else(|| {
             Error::new(ErrorKind::Busy, End::Here, operation)
                 .cause(format!(
                     "the limit of connections is reached, for the address {} or for all addresses \
@@ -202,7 +202,7 @@ impl Server {
             tokio::net::TcpStream::from_std(stream).map_err(|error| failed(operation, &error))?;
         let (router, stopping) = (self.router.clone(), self.stopping.subscribe());
         handle.spawn(async move {
-            let router = router.layer(axum::Extension(seat.sitting()));
+            let router = router.layer(axum::Extension(slot.reference()));
             let served = async {
                 let patience = Patience {
                     opening: HEAD_TIME,
@@ -235,7 +235,7 @@ impl Server {
             tokio::select! {
                 () = served => {}
                 // A new connection has taken the slot.
-                () = seat.cut() => {}
+                () = slot.cut() => {}
             }
         });
         Ok(())

@@ -70,7 +70,9 @@ impl TicketStore {
             });
             match checked {
                 Ok(()) => self.used(id),
-                Err(error) if error.kind == ErrorKind::Unauthorized => moving.handle.leave(error),
+                Err(error) if error.kind == ErrorKind::Unauthorized => {
+                    moving.handle.end_session(error)
+                }
                 Err(error) => tracing::error!("cannot read ticket {id}: {error}"),
             }
         }
@@ -242,7 +244,7 @@ impl Tickets for TicketStore {
                 the new ticket",
             );
         for moving in self.live.of_ticket(id) {
-            moving.handle.leave(refused.clone());
+            moving.handle.end_session(refused.clone());
         }
         Ok(self.shown(row))
     }

@@ -212,8 +212,8 @@ impl Hub {
     }
 
     /// Asks the executor to end the session and to keep durable data.
-    pub(super) fn leave(&self) {
-        self.inbox.leave();
+    pub(super) fn announce_stop(&self) {
+        self.inbox.announce_stop();
     }
 
     /// Returns the number of open streams. A stream that the peer has closed does not count, even

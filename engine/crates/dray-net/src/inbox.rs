@@ -77,7 +77,7 @@ impl Inbox {
         }
     }
 
-    pub(super) fn leave(&self) {
+    pub(super) fn announce_stop(&self) {
         let error = |end| {
             Error::new(ErrorKind::Busy, end, "continue the session")
                 .cause("the server is stopping")
@@ -88,11 +88,11 @@ impl Inbox {
         };
         match self {
             Self::Source(events) => {
-                let input = source::Input::Leave(error(End::Source));
+                let input = source::Input::Stopping(error(End::Source));
                 let _ = events.send(SourceEvent::Input(input));
             }
             Self::Sink(events, ..) => {
-                let input = sink::Input::Leave(error(End::Sink));
+                let input = sink::Input::Stopping(error(End::Sink));
                 let _ = events.send(SinkEvent::Input(input));
             }
         }

@@ -134,7 +134,7 @@ impl Sessions {
         table
             .by_ticket
             .values()
-            .for_each(|session| session.hub.leave());
+            .for_each(|session| session.hub.announce_stop());
     }
 
     pub(super) fn cut(&self) {
@@ -166,7 +166,7 @@ impl SessionSlot<'_> {
         if table.is_stopping {
             // The listener was stopped while this session was being prepared. `stop` did not find
             // this session in the table, so end it here.
-            hub.leave();
+            hub.announce_stop();
         }
         Ok((ticket, key))
     }

@@ -333,7 +333,7 @@ fn sessions_are_asked_to_stop_and_the_listener_then_returns() {
     object.expect(&sink.link.events, &pool);
     site.stopper.stop();
     match sink_input(&sink.link.events) {
-        sink::Input::Leave(error) => assert_eq!(error.status, Status::Temporary),
+        sink::Input::Stopping(error) => assert_eq!(error.status, Status::Temporary),
         other => panic!("leave was due, not {other:?}"),
     }
     // The session still works after the stop, but new sessions are refused.

@@ -64,15 +64,15 @@ impl Handle {
     /// Ends the current session and keeps the durable data. The other end receives `error` as the
     /// reason. The transfer is not cancelled: a driver may start another session, unless `error` is
     /// permanent.
-    pub fn leave(&self, error: Error) {
+    pub fn end_session(&self, error: Error) {
         match &self.wishes().live {
             Some(Live::Source(events)) => {
-                let leave = dray_session::source::Input::Leave(error);
-                let _ = events.send(SourceEvent::Input(leave));
+                let stopping = dray_session::source::Input::Stopping(error);
+                let _ = events.send(SourceEvent::Input(stopping));
             }
             Some(Live::Sink(events)) => {
-                let leave = dray_session::sink::Input::Leave(error);
-                let _ = events.send(SinkEvent::Input(leave));
+                let stopping = dray_session::sink::Input::Stopping(error);
+                let _ = events.send(SinkEvent::Input(stopping));
             }
             None => {}
         }
@@ -185,7 +185,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn wishes_from_before_a_session_reach_it() {
+    fn requests_made_before_a_session_reach_the_session() {
         let handle = Handle::default();
         handle.set_rate(Some(7));
         handle.cancel(true);

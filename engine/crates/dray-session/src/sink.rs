@@ -254,7 +254,7 @@ impl Sink {
             Input::PeerLost(peer, error) => self.on_peer_lost(peer, error),
             Input::LeaseLost(error) => self.break_off(error),
             Input::Cancel { purge } => self.on_cancel(purge),
-            Input::Leave(error) => self.on_leave(error),
+            Input::Stopping(error) => self.on_stopping(error),
             Input::SetRate(rate) => self.on_set_rate(rate),
             Input::SetStreams(most) => self.on_set_streams(most),
             Input::Tick => {}
@@ -467,9 +467,9 @@ impl Sink {
         }
     }
 
-    fn on_leave(&mut self, error: Error) {
-        // The session is already stopping, or all its entries are closed. The remaining steps take
-        // little time, so let the session finish.
+    fn on_stopping(&mut self, error: Error) {
+        // After the last file, the sink only waits for a message of the other end. This wait is
+        // short, so the sink does not end the session, although this end is about to stop.
         if !matches!(self.phase, Phase::Moving) {
             return;
         }

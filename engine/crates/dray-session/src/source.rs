@@ -287,7 +287,7 @@ impl Source {
             Input::PeerLost(error) => self.on_peer_lost(error),
             Input::VerdictStored(result) => self.on_stored_here(result),
             Input::Cancel { purge } => self.on_cancel(purge, now),
-            Input::Leave(error) => self.on_leave(error),
+            Input::Stopping(error) => self.on_stopping(error),
             Input::SetRate(rate) => {
                 // The sink divides its rate among the transfers that move data. So report to the
                 // sink when this end's rate becomes zero or stops being zero.
@@ -365,7 +365,7 @@ impl Source {
         self.phase = Phase::Stopping(now + FAREWELL);
     }
 
-    fn on_leave(&mut self, error: Error) {
+    fn on_stopping(&mut self, error: Error) {
         // After the verdict there is no unfinished work.
         if matches!(self.phase, Phase::Stopping(_) | Phase::Closing(_)) {
             return;

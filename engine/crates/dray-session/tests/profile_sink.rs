@@ -298,7 +298,7 @@ fn profile_is_sent_before_the_last_message_of_a_session() {
     };
     for input in [
         Input::Cancel { purge: false },
-        Input::Leave(error()),
+        Input::Stopping(error()),
         Input::LeaseLost(error()),
         // The source claims to have stored a verdict that the sink did not send.
         Input::Message(PEER, Message::VerdictStored),

@@ -379,7 +379,7 @@ fn stopping_source_sends_its_profile_first() {
     };
     let stops = [
         (Input::Cancel { purge: false }, None::<Input>),
-        (Input::Leave(error()), None),
+        (Input::Stopping(error()), None),
         (Input::Message(cancel), None),
         // The sink sends BYE before its verdict.
         (Input::Message(Message::Bye), None),

@@ -176,12 +176,12 @@ impl World {
     fn cancel(&mut self, at: usize) {
         self.hit(at, Fault::Cancel);
         let purge = chance(&mut self.draw, 30);
-        let leave = || Error::new(ErrorKind::Busy, End::Here, "go on").cause("the server stops");
+        let stopping = || Error::new(ErrorKind::Busy, End::Here, "go on").cause("the server stops");
         let event = match self.draw.below(4) {
             0 => Event::Source(source::Input::Cancel { purge }),
             1 => Event::Sink(sink::Input::Cancel { purge }),
-            2 => Event::Source(source::Input::Leave(leave())),
-            _ => Event::Sink(sink::Input::Leave(leave())),
+            2 => Event::Source(source::Input::Stopping(stopping())),
+            _ => Event::Sink(sink::Input::Stopping(stopping())),
         };
         self.after(at, Duration::ZERO, event);
     }

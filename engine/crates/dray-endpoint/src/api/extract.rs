@@ -4,7 +4,7 @@
 use super::Api;
 use super::record::Record;
 use super::refusal::{Answer, Refusal};
-use crate::connection::{Busy, PeerCertificates, Sitting};
+use crate::connection::{Busy, PeerCertificates, SlotReference};
 use axum::body::{Body as HttpBody, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, RawPathParams, Request};
 use axum::http::request::Parts;
@@ -216,7 +216,10 @@ impl FromRequestParts<Arc<Api>> for Caller {
         let taken = api.places.take(&principal.owner, most)?;
         let hold = Hold(Arc::new(Held {
             _taken: Some(taken),
-            _busy: parts.extensions.get::<Sitting>().map(Sitting::works),
+            _busy: parts
+                .extensions
+                .get::<SlotReference>()
+                .map(SlotReference::begin_request),
         }));
         if let Some(place) = parts.extensions.get::<CallHold>() {
             place.put(hold.clone());

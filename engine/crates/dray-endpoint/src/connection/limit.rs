@@ -53,7 +53,7 @@ struct Places {
 
 /// The table of all connections and their slots.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct ConnectionTable {
     all_max: usize,
     address_max: usize,
     grace: Duration,
@@ -62,8 +62,8 @@ pub(crate) struct Room {
 
 /// The slot of one connection. Dropping this value frees the slot.
 #[derive(Debug)]
-pub(crate) struct Seat {
-    room: Arc<Room>,
+pub(crate) struct ConnectionSlot {
+    table: Arc<ConnectionTable>,
     metrics: Arc<Metrics>,
     number: u64,
     is_spare: bool,
@@ -73,8 +73,8 @@ pub(crate) struct Seat {
 /// A reference from a request to the slot of its connection. The server adds it to the extensions
 /// of each request.
 #[derive(Debug, Clone)]
-pub struct Sitting {
-    room: Arc<Room>,
+pub struct SlotReference {
+    table: Arc<ConnectionTable>,
     number: u64,
     is_spare: bool,
 }
@@ -82,9 +82,9 @@ pub struct Sitting {
 /// An authenticated request in progress. The connection of the request cannot lose its slot while
 /// this value exists.
 #[derive(Debug)]
-pub struct Busy(Sitting);
+pub struct Busy(SlotReference);
 
-impl Room {
+impl ConnectionTable {
     pub(crate) fn new(all_max: u32, address_max: u32) -> Arc<Self> {
         Self::with_grace(all_max, address_max, GRACE)
     }
@@ -106,7 +106,11 @@ impl Room {
     /// Gives a new connection a slot. If no slot is free, the weakest idle connection loses its
     /// slot. If all connections have requests in progress, the new connection gets one of a few
     /// slots above the limits. Returns `None` if these are taken too.
-    pub(crate) fn take(self: &Arc<Self>, address: IpAddr, metrics: &Arc<Metrics>) -> Option<Seat> {
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        address: IpAddr,
+        metrics: &Arc<Metrics>,
+    ) -> Option<ConnectionSlot> {
         let mut places = self.places();
         let here = places.taken.values();
         let here = here.filter(|place| !place.is_spare && place.address == address);
@@ -146,8 +150,8 @@ impl Room {
         };
         places.taken.insert(number, place);
         metrics.connections.fetch_add(1, Ordering::Relaxed);
-        Some(Seat {
-            room: Arc::clone(self),
+        Some(ConnectionSlot {
+            table: Arc::clone(self),
             metrics: Arc::clone(metrics),
             number,
             is_spare,
@@ -205,29 +209,29 @@ impl Places {
     }
 }
 
-impl Seat {
+impl ConnectionSlot {
     /// Waits until a new connection takes this slot.
     pub(crate) async fn cut(&self) {
         self.cut.notified().await;
     }
 
-    pub(crate) fn sitting(&self) -> Sitting {
-        Sitting {
-            room: Arc::clone(&self.room),
+    pub(crate) fn reference(&self) -> SlotReference {
+        SlotReference {
+            table: Arc::clone(&self.table),
             number: self.number,
             is_spare: self.is_spare,
         }
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.room.places().taken.remove(&self.number);
+        self.table.places().taken.remove(&self.number);
         self.metrics.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Sitting {
+impl SlotReference {
     /// Returns true if the connection is above the limits.
     #[must_use]
     pub const fn is_spare(&self) -> bool {
@@ -237,8 +241,8 @@ impl Sitting {
     /// Marks the connection as authenticated. The connection keeps its slot while the returned
     /// value exists.
     #[must_use]
-    pub fn works(&self) -> Busy {
-        if let Some(place) = self.room.places().taken.get_mut(&self.number) {
+    pub fn begin_request(&self) -> Busy {
+        if let Some(place) = self.table.places().taken.get_mut(&self.number) {
             place.has_proved = true;
             place.busy += 1;
         }
@@ -248,7 +252,7 @@ impl Sitting {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        if let Some(place) = self.0.room.places().taken.get_mut(&self.0.number) {
+        if let Some(place) = self.0.table.places().taken.get_mut(&self.0.number) {
             place.busy = place.busy.saturating_sub(1);
             place.since = Instant::now();
         }
@@ -257,7 +261,7 @@ impl Drop for Busy {
 
 #[cfg(test)]
 mod tests {
-    use super::Room;
+    use super::ConnectionTable;
     use crate::metrics::Metrics;
     use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Arc;
@@ -268,68 +272,76 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_takes_the_place_of_who_has_proved_nothing_and_of_nobody_who_works() {
-        let room = Room::with_grace(3, 3, Duration::ZERO);
+    fn a_new_connection_takes_the_slot_of_an_unauthenticated_one_and_of_no_busy_one() {
+        let table = ConnectionTable::with_grace(3, 3, Duration::ZERO);
         let metrics = Arc::new(Metrics::default());
-        let take = |last| room.take(address(last), &metrics);
-        let works = take(1).expect("room");
-        let busy = works.sitting().works();
-        let proved = take(2).expect("room");
-        drop(proved.sitting().works());
-        let silent = take(3).expect("room");
+        let take = |last| table.take(address(last), &metrics);
+        let works = take(1).expect("a free slot");
+        let busy = works.reference().begin_request();
+        let proved = take(2).expect("a free slot");
+        drop(proved.reference().begin_request());
+        let silent = take(3).expect("a free slot");
         let new = take(4).expect("the silent one's place");
         let newer = take(5).expect("the new one's place, who has proved nothing either");
-        let sits = |seat: &super::Seat| room.places().taken.contains_key(&seat.number);
-        assert!(!sits(&silent) && !sits(&new) && sits(&works) && sits(&proved));
-        let busier = newer.sitting().works();
+        let has_slot =
+            |slot: &super::ConnectionSlot| table.places().taken.contains_key(&slot.number);
+        assert!(!has_slot(&silent) && !has_slot(&new) && has_slot(&works) && has_slot(&proved));
+        let busier = newer.reference().begin_request();
         let newest = take(6).expect("the idle one's place");
-        assert!(!sits(&proved) && sits(&works));
-        let busiest = newest.sitting().works();
+        assert!(!has_slot(&proved) && has_slot(&works));
+        let busiest = newest.reference().begin_request();
         let spare = take(7).expect("a place beyond the bounds");
-        assert!(spare.sitting().is_spare(), "all work");
+        assert!(spare.reference().is_spare(), "all work");
         drop((busy, busier, busiest));
-        assert!(!take(7).expect("room").sitting().is_spare());
+        assert!(!take(7).expect("a free slot").reference().is_spare());
     }
 
     #[test]
-    fn places_beyond_the_bounds_are_few_and_none_of_them_is_held() {
-        let room = Room::with_grace(2, 2, Duration::ZERO);
+    fn slots_above_the_limits_are_few_and_an_idle_connection_loses_its_slot() {
+        let table = ConnectionTable::with_grace(2, 2, Duration::ZERO);
         let metrics = Arc::new(Metrics::default());
-        let take = |last| room.take(address(last), &metrics);
+        let take = |last| table.take(address(last), &metrics);
         let works: Vec<_> = (0..2).filter_map(|_| take(1)).collect();
-        let busy: Vec<_> = works.iter().map(|seat| seat.sitting().works()).collect();
+        let busy: Vec<_> = works
+            .iter()
+            .map(|slot| slot.reference().begin_request())
+            .collect();
         let spares: Vec<_> = (0..100).filter_map(|_| take(1)).collect();
         assert_eq!(spares.len(), 100, "each took the place of the one before");
-        assert_eq!(room.places().taken.len(), 2 + super::SPARE_OF_ADDRESS);
-        let held: Vec<_> = spares.iter().map(|seat| seat.sitting().works()).collect();
-        assert!(take(1).is_none(), "those that work keep their places");
-        assert!(take(2).expect("another address").sitting().is_spare());
-        drop((busy, held));
-        assert!(!take(1).expect("room").sitting().is_spare());
-    }
-
-    #[test]
-    fn who_has_just_come_is_not_the_first_to_go() {
-        let room = Room::with_grace(2, 2, Duration::from_secs(3_600));
-        let metrics = Arc::new(Metrics::default());
-        let take = |last| room.take(address(last), &metrics);
-        let idle = take(1).expect("room");
-        drop(idle.sitting().works());
-        let new = take(2).expect("room");
-        let newer = take(3).expect("the idle one's place");
-        let sits = |seat: &super::Seat| room.places().taken.contains_key(&seat.number);
-        assert!(!sits(&idle) && sits(&new) && sits(&newer));
-    }
-
-    #[test]
-    fn one_address_fills_its_own_places_alone() {
-        let (room, metrics) = (Room::new(10, 2), Arc::new(Metrics::default()));
-        let seats: Vec<_> = (0..6)
-            .filter_map(|_| room.take(address(1), &metrics))
+        assert_eq!(table.places().taken.len(), 2 + super::SPARE_OF_ADDRESS);
+        let held: Vec<_> = spares
+            .iter()
+            .map(|slot| slot.reference().begin_request())
             .collect();
-        assert_eq!(seats.len(), 6, "each took the place of the one before");
-        assert_eq!(room.places().taken.len(), 2);
-        drop(seats);
-        assert!(room.places().taken.is_empty());
+        assert!(take(1).is_none(), "those that work keep their places");
+        assert!(take(2).expect("another address").reference().is_spare());
+        drop((busy, held));
+        assert!(!take(1).expect("a free slot").reference().is_spare());
+    }
+
+    #[test]
+    fn a_young_connection_is_not_the_first_to_lose_its_slot() {
+        let table = ConnectionTable::with_grace(2, 2, Duration::from_secs(3_600));
+        let metrics = Arc::new(Metrics::default());
+        let take = |last| table.take(address(last), &metrics);
+        let idle = take(1).expect("a free slot");
+        drop(idle.reference().begin_request());
+        let new = take(2).expect("a free slot");
+        let newer = take(3).expect("the idle one's place");
+        let has_slot =
+            |slot: &super::ConnectionSlot| table.places().taken.contains_key(&slot.number);
+        assert!(!has_slot(&idle) && has_slot(&new) && has_slot(&newer));
+    }
+
+    #[test]
+    fn one_address_uses_only_the_slots_of_one_address() {
+        let (table, metrics) = (ConnectionTable::new(10, 2), Arc::new(Metrics::default()));
+        let slots: Vec<_> = (0..6)
+            .filter_map(|_| table.take(address(1), &metrics))
+            .collect();
+        assert_eq!(slots.len(), 6, "each took the place of the one before");
+        assert_eq!(table.places().taken.len(), 2);
+        drop(slots);
+        assert!(table.places().taken.is_empty());
     }
 }

@@ -167,7 +167,7 @@ impl DispatcherInner {
 #[cfg(test)]
 mod tests {
     use super::{BEGUN_MAX, begin_each};
-    use crate::live::{Bounds, Live, Moving, Seat, Way};
+    use crate::live::{Bounds, Live, Moving, SessionSlot, Way};
     use dray_api::RateWish;
     use dray_core::{Time, TransferId};
     use dray_queue::promises::Lack;
@@ -198,7 +198,7 @@ mod tests {
         })
     }
 
-    fn enter(live: &Live, one: &Mover) -> Seat {
+    fn enter(live: &Live, one: &Mover) -> SessionSlot {
         let id = TransferId::new(&*one.id).expect("good");
         let peer = "b.example".to_owned();
         let mut moving = Moving::new(
@@ -209,24 +209,24 @@ mod tests {
             RateWish::default(),
         );
         moving.is_own = true;
-        live.enter(moving).expect("there is a slot")
+        live.enter(moving).expect("there is a free slot")
     }
 
     #[test]
     fn an_owner_at_the_limit_does_not_delay_another() {
         let live = live(2);
-        let mut seats = Vec::new();
+        let mut slots = Vec::new();
         let all: Vec<Mover> = movers("alice", 300, NOW)
             .chain(movers("bob", 1, 90_000))
             .collect();
         let waiting: Vec<&Mover> = all.iter().collect();
         let lack = |owner: &str| live.lack(owner);
         let without_slot = begin_each(&waiting, lack, |one| {
-            seats.push(enter(&live, one));
+            slots.push(enter(&live, one));
             true
         });
-        let begun: Vec<&str> = (seats.iter())
-            .map(|seat| seat.moving.transfer.as_str())
+        let begun: Vec<&str> = (slots.iter())
+            .map(|slot| slot.moving.transfer.as_str())
             .collect();
         assert_eq!(begun, ["alice0", "alice1", "bob0"]);
         assert_eq!(
@@ -242,15 +242,15 @@ mod tests {
         let live = live(2_000);
         let all: Vec<Mover> = movers("alice", 300, NOW).collect();
         let waiting: Vec<&Mover> = all.iter().collect();
-        let mut seats = Vec::new();
+        let mut slots = Vec::new();
         let without_slot = begin_each(
             &waiting,
             |owner| live.lack(owner),
             |one| {
-                seats.push(enter(&live, one));
+                slots.push(enter(&live, one));
                 true
             },
         );
-        assert_eq!((seats.len(), without_slot.len()), (BEGUN_MAX, 0));
+        assert_eq!((slots.len(), without_slot.len()), (BEGUN_MAX, 0));
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn limits(rules: &Scheduling, config: &Config) -> Limits {
     let active = config.limits.transfers_active;
     // A held session needs a slot, buffers and a connection. So held sessions may only use the
     // slots that running transfers leave free.
-    let seats = active.saturating_sub(max_running(rules, config));
+    let slots = active.saturating_sub(max_running(rules, config));
     let mut owners = BTreeMap::new();
     for share in &config.share {
         if let Some(owner) = &share.owner {
@@ -45,7 +45,7 @@ pub(super) fn limits(rules: &Scheduling, config: &Config) -> Limits {
         running_max: active as usize,
         owner_max: config.limits.per_owner_active as usize,
         peer_max: active as usize,
-        held_max: rules.held_max.min(seats) as usize,
+        held_max: rules.held_max.min(slots) as usize,
         owners,
     }
 }

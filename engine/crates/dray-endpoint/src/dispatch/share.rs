@@ -482,14 +482,14 @@ mod tests {
         let enter = |id: &str, owner: &str, peer: &str| {
             let id = TransferId::new(id).expect("good");
             let moving = Moving::new(id, owner.into(), peer.into(), Way::In, RateWish::default());
-            live.enter(moving).expect("a seat")
+            live.enter(moving).expect("a free slot")
         };
-        let seats = [
+        let slots = [
             enter("one", "alice", "b.example"),
             enter("two", "alice", "c.example"),
             enter("three", "bob", "c.example"),
         ];
-        let all: Vec<_> = seats.iter().map(|seat| Arc::clone(&seat.moving)).collect();
+        let all: Vec<_> = slots.iter().map(|slot| Arc::clone(&slot.moving)).collect();
         let rates = shares.fitted(&all, &[None; 3], &Round::default());
         let rates: Vec<u64> = rates
             .into_iter()

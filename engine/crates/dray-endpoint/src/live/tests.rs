@@ -73,7 +73,7 @@ fn own(owner: &str) -> Moving {
 }
 
 #[test]
-fn what_is_driven_here_leaves_places_to_those_who_drive_elsewhere() {
+fn sessions_driven_here_leave_slots_for_passive_sessions() {
     for active in [1, 2, 3, 4, 50, 10_000] {
         let bounds = Bounds::for_active(1 << 40, active, active);
         assert!(bounds.own > active, "a promise begins beside all others");
@@ -83,26 +83,26 @@ fn what_is_driven_here_leaves_places_to_those_who_drive_elsewhere() {
     // The limits are two sessions of one owner and four sessions in total. For promised transfers,
     // each limit is one higher.
     let live = Live::new(Bounds::for_active(1 << 30, 4, 2));
-    let mut seats: Vec<_> = (0..3)
+    let mut slots: Vec<_> = (0..3)
         .map(|_| live.enter(own("a")).expect("room"))
         .collect();
     assert_eq!(live.lack("a"), Some(Lack::OfOwner));
     assert!(live.enter(own("a")).is_err());
     // A session of the same owner gets a slot if another end drives it.
-    seats.push(live.enter(moving("a")).expect("room"));
+    slots.push(live.enter(moving("a")).expect("room"));
     assert!(live.enter(moving("a")).is_err(), "four of an owner in all");
     assert_eq!(live.lack("b"), None);
-    seats.extend((0..2).map(|_| live.enter(own("b")).expect("room")));
+    slots.extend((0..2).map(|_| live.enter(own("b")).expect("room")));
     assert_eq!(live.lack("c"), Some(Lack::InAll));
     assert!(live.enter(own("c")).is_err());
-    seats.extend((0..2).map(|_| live.enter(moving("c")).expect("room")));
+    slots.extend((0..2).map(|_| live.enter(moving("c")).expect("room")));
     assert!(live.enter(moving("d")).is_err(), "all eight are taken");
-    seats.truncate(1);
+    slots.truncate(1);
     assert_eq!(live.lack("a"), None);
 }
 
 #[test]
-fn memory_is_enough_for_every_place_and_never_more_than_there_is() {
+fn memory_is_enough_for_every_slot_and_never_exceeds_the_limit() {
     for sessions in [1, 2, 7, 100, 1000] {
         let bounds = bounds(1 << 30, sessions, u32::MAX);
         let mut used = 0;
@@ -116,7 +116,7 @@ fn memory_is_enough_for_every_place_and_never_more_than_there_is() {
 }
 
 #[test]
-fn places_are_bounded_in_all_and_for_each_owner_and_given_back() {
+fn slots_are_limited_in_total_and_for_each_owner_and_are_freed() {
     let live = Live::new(bounds(1 << 20, 3, 2));
     let first = live.enter(moving("a")).expect("room");
     let second = live.enter(moving("a")).expect("room");
@@ -136,25 +136,25 @@ fn places_are_bounded_in_all_and_for_each_owner_and_given_back() {
 }
 
 #[test]
-fn a_number_is_of_one_session_for_ever() {
+fn the_number_of_a_session_is_never_reused() {
     let live = Live::new(bounds(1 << 20, 3, 3));
     let stays = live.enter(moving("a")).expect("room");
     let mut seen = std::collections::BTreeSet::from([0, stays.moving.number()]);
     for _ in 0..100 {
-        let seat = live.enter(moving("a")).expect("room");
-        assert!(seen.insert(seat.moving.number()), "{seen:?}");
+        let slot = live.enter(moving("a")).expect("room");
+        assert!(seen.insert(slot.moving.number()), "{seen:?}");
     }
 }
 
 #[test]
-fn what_is_held_takes_no_part_in_the_shares_and_goes_on_with_what_it_had() {
+fn a_held_session_has_no_share_and_resumes_with_its_former_rate() {
     let live = Live::new(bounds(1 << 20, 3, 3));
-    let seat = live.enter(moving("a")).expect("room");
+    let slot = live.enter(moving("a")).expect("room");
     let other = live.enter(moving("b")).expect("room");
-    seat.moving.grant(Some(7));
-    assert_eq!(seat.moving.handle.rate(), Some(Some(7)));
-    seat.moving.hold(true);
-    assert_eq!(seat.moving.handle.rate(), Some(Some(0)));
+    slot.moving.grant(Some(7));
+    assert_eq!(slot.moving.handle.rate(), Some(Some(7)));
+    slot.moving.hold(true);
+    assert_eq!(slot.moving.handle.rate(), Some(Some(0)));
     let numbers = |all: Vec<std::sync::Arc<Moving>>| -> Vec<u64> {
         all.iter().map(|moving| moving.number()).collect()
     };
@@ -171,10 +171,10 @@ fn what_is_held_takes_no_part_in_the_shares_and_goes_on_with_what_it_had() {
     other.moving.note(&progress);
     assert_eq!(numbers(live.flowing()), [other.moving.number()]);
     // A grant during the hold takes effect when the session resumes.
-    seat.moving.grant(None);
-    assert_eq!(seat.moving.handle.rate(), Some(Some(0)));
-    seat.moving.grant(Some(9));
-    seat.moving.hold(false);
-    assert_eq!(seat.moving.handle.rate(), Some(Some(9)));
+    slot.moving.grant(None);
+    assert_eq!(slot.moving.handle.rate(), Some(Some(0)));
+    slot.moving.grant(Some(9));
+    slot.moving.hold(false);
+    assert_eq!(slot.moving.handle.rate(), Some(Some(9)));
     assert_eq!(live.flowing().len(), 2);
 }

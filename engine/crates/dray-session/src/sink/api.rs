@@ -276,7 +276,7 @@ pub enum Input {
     /// This end is about to stop, for example because its server stops. The sink keeps durable data
     /// and sends the reason to the sources, which may start a new session later. This is not a
     /// cancellation.
-    Leave(Error),
+    Stopping(Error),
     /// The time returned by [`super::Sink::next_wake`] has come.
     Tick,
 }

@@ -129,8 +129,8 @@ pub enum Input {
     },
     /// This end is about to stop, for example because its server stops. The source sends the reason
     /// to the sink, which may start a new session later. This is not a cancellation.
-    Leave(Error),
-    /// Sets the rate limit of this end in bytes per second. `None` removes the limit.
+    Stopping(Error),
+    /// Sets the rate limit of this end in bytes per second.
     SetRate(Option<u64>),
     /// Time that a stream has waited for its rate limit since the previous `Held` input of this
     /// stream.
