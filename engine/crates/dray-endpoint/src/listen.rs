@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_the_port_is_named() {
+    fn the_process_that_holds_the_port_is_named() {
         let holder = TcpListener::bind("127.0.0.1:0").expect("listens");
         let address = holder.local_addr().expect("an address").to_string();
         let addresses = [address.clone()];
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_nobody_holds_any_more_or_is_only_used_is_not_one() {
+    fn a_released_port_and_an_outgoing_port_have_no_holder() {
         let line = |state: &str| {
             format!("0: 0100007F:1280 00000000:0000 {state} 0:0 00:0 0 0 0 4711 1 0 100 0 0 10 0")
         };

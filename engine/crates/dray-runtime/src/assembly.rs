@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_as_many_as_is_usual_or_said_or_as_there_are_buffers_for() {
+    fn the_number_of_threads_is_the_default_the_requested_one_or_that_of_buffers() {
         let buffers = Buffers::new(32 << 20, 1 << 20);
         let (disk, server) = (
             Capabilities::MINIMAL,

@@ -351,7 +351,7 @@ mod tests {
     use dray_sched::tuner::{Remembered, Setting};
 
     #[test]
-    fn a_number_that_was_said_and_never_had_is_not_found() {
+    fn a_requested_number_of_streams_that_never_opened_is_not_a_result() {
         let of = |streams| Setting {
             streams,
             readers: 1,

@@ -318,7 +318,7 @@ fn many_concurrent_writers_of_one_tree_publish_every_file_whole() {
 }
 
 #[test]
-fn two_of_the_same_request_are_not_both_let_in() {
+fn one_of_two_sessions_of_a_request_is_refused() {
     let scene = Scene::new();
     let include = |pattern: &str| Selection {
         include: vec![pattern.to_owned()],
@@ -406,7 +406,7 @@ impl Hook for Dies {
 }
 
 #[test]
-fn killed_at_any_step_of_taking_over_it_loses_and_invents_nothing() {
+fn a_takeover_killed_at_any_step_loses_and_invents_no_data() {
     let (mut steps, mut resumed) = (0, 0);
     loop {
         let scene = Scene::new();

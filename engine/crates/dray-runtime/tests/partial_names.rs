@@ -61,7 +61,7 @@ fn a_link_and_an_empty_file_with_one_hash_arrive() {
 /// There are more names with the same hash than names for a partial file. A file without a free
 /// name fails with an error that names the file, and no other file is affected.
 #[test]
-fn a_crowd_of_names_with_one_hash_fails_in_words_at_worst() {
+fn many_names_with_one_hash_fail_with_a_message_at_worst() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
     fs::create_dir_all(&from).expect("a folder");
@@ -171,7 +171,7 @@ fn a_partial_file_of_an_inner_log_is_taken_over_by_a_copy_of_the_tree() {
 
 /// A partial file that no log names does not block a transfer.
 #[test]
-fn a_partial_file_that_no_log_speaks_of_gives_way() {
+fn an_unlogged_partial_file_is_replaced() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
     for folder in [&from, &to] {

@@ -91,7 +91,7 @@ fn anothers_file_under_a_small_files_partial_name_stays() {
 }
 
 #[test]
-fn a_file_of_which_nothing_came_leaves_nothing() {
+fn a_file_without_received_data_leaves_no_partial_file() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
     fs::create_dir_all(&from).expect("a folder");

@@ -96,7 +96,7 @@ fn a_folder_keeps_its_time_when_a_partial_file_is_removed() {
 }
 
 #[test]
-fn leases_and_logs_that_say_nothing_go() {
+fn empty_leases_and_logs_are_removed() {
     let scene = Scene::new();
     let logs = scene.to.join(".dray-log");
     fs::create_dir(&logs).expect("a folder");

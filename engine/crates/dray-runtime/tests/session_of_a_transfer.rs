@@ -46,7 +46,7 @@ fn a_transfer_that_does_not_begin_leaves_no_log() {
 /// Transfers to nested and neighbouring trees begin concurrently, many times. No transfer blocks
 /// another transfer, or removes the log of another transfer or the folder of that log.
 #[test]
-fn all_that_begin_at_once_are_let_in_and_leave_nothing() {
+fn concurrent_transfers_are_all_admitted_and_leave_no_log() {
     let scratch = tempfile::tempdir().expect("a folder");
     fs::create_dir_all(scratch.path().join("a/b")).expect("folders");
     let begin = Barrier::new(4);

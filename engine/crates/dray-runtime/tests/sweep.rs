@@ -382,7 +382,7 @@ impl Hook for Begins {
 }
 
 #[test]
-fn a_transfer_that_comes_in_the_middle_of_a_removal_is_refused_and_then_begins_anew() {
+fn a_transfer_during_a_removal_is_refused_and_later_starts_over() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, to) = (source(scratch.path()), scratch.path().join("to"));
     copy_in_part(&from, &to);
@@ -402,7 +402,7 @@ fn a_transfer_that_comes_in_the_middle_of_a_removal_is_refused_and_then_begins_a
 }
 
 #[test]
-fn of_two_that_remove_the_same_one_does() {
+fn one_of_two_concurrent_removals_removes_the_data() {
     for _ in 0..10 {
         let scratch = tempfile::tempdir().expect("a folder");
         let (from, to) = (source(scratch.path()), scratch.path().join("to"));
@@ -452,7 +452,7 @@ impl Hook for Dies {
 }
 
 #[test]
-fn killed_at_any_step_it_leaves_nothing_half_that_a_transfer_trusts() {
+fn a_removal_killed_at_any_step_leaves_no_incomplete_data_that_a_transfer_trusts() {
     let mut steps = 0;
     loop {
         let scratch = tempfile::tempdir().expect("a folder");

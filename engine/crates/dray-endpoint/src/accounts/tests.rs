@@ -61,7 +61,7 @@ pub(crate) fn make(at: &Path, owner: u32, mode: u32) {
 }
 
 #[test]
-fn without_the_right_to_it_the_endpoint_does_not_start() {
+fn an_endpoint_that_may_not_change_accounts_does_not_start() {
     let folder = tempfile::tempdir().expect("a folder");
     assert!(Accounts::open(&config(folder.path(), "")).is_ok());
     let opened = Accounts::open(&config(folder.path(), "setuid = true"));
@@ -88,7 +88,7 @@ fn without_setuid_a_session_acts_as_the_endpoint() {
 }
 
 #[test]
-fn a_panic_at_either_end_of_a_question_is_the_callers_and_nobody_waits_for_ever() {
+fn a_panic_of_either_thread_reaches_the_caller_and_ends_every_wait() {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for asks in [true, false] {
@@ -112,7 +112,7 @@ fn a_panic_at_either_end_of_a_question_is_the_callers_and_nobody_waits_for_ever(
 }
 
 #[test]
-fn a_session_reaches_what_its_account_reaches_and_makes_what_is_its_own() {
+fn a_session_has_the_access_of_its_account_and_owns_its_new_files() {
     let accounts = Accounts::made(Box::new(Made));
     let stranger = accounts.act_as("mallory", || Ok(()));
     let stranger = stranger.expect_err("no account");

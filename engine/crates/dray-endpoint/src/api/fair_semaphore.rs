@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_taken_all_they_may_leaves_a_place_for_the_next() {
+    fn an_owner_at_the_limit_leaves_permits_for_other_owners() {
         let turns = FairSemaphore::new(16);
         let mut held = Vec::new();
         let mut counts = Vec::new();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_least_is_next_and_then_who_came_first() {
+    fn the_owner_with_the_fewest_permits_is_next_and_then_the_first_call() {
         let turns = FairSemaphore::new(2);
         let (first, second) = (now(&turns, "a"), now(&turns, "b"));
         assert!(first.is_some() && second.is_some());
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_away_holds_nothing() {
+    fn a_call_that_ended_its_wait_holds_no_permit() {
         let turns = FairSemaphore::new(1);
         let held = now(&turns, "a");
         {

@@ -1,15 +1,15 @@
 //! Tests of the API. They call the router of the API without a socket.
 
 mod audit;
-mod follow;
-mod names;
+mod events;
 mod no_tickets;
-mod renew;
 mod rights;
 mod staging;
 mod storage_calls;
+mod storage_errors;
+mod test_access;
+mod ticket_renewals;
 mod transfer_calls;
-mod words;
 
 use super::{About, Api, Parts, openapi, router};
 use crate::accounts::Accounts;
@@ -30,11 +30,11 @@ use dray_queue::Queue;
 use dray_queue::clock;
 use dray_queue::events::Hub;
 use http_body_util::BodyExt;
-use names::Names;
 use no_tickets::NoTickets;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use test_access::Names;
 use tower::ServiceExt;
 
 /// Scheduling rules that are only stored.

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_amount_is_told_of_once_when_it_is_reached() {
+    fn an_amount_is_reported_once_when_it_is_reached() {
         let moving = moving();
         let rung = Arc::new(AtomicU64::new(0));
         let ring = |rung: &Arc<AtomicU64>| {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_told_only_when_it_changes() {
+    fn a_rate_is_reported_only_when_it_changes() {
         let moving = moving();
         assert_eq!(moving.granted(), None);
         moving.grant(Some(5));

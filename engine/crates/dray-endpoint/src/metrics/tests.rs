@@ -112,7 +112,7 @@ fn callers_choose_no_labels() {
 }
 
 #[test]
-fn metrics_say_who_is_held_and_how_promises_stand() {
+fn metrics_report_held_transfers_and_promises() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path());
     let metrics = Metrics::default();

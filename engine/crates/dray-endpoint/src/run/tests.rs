@@ -22,14 +22,14 @@ fn refused(folder: &Path, more: &str) -> Error {
 }
 
 #[test]
-fn a_janitor_that_can_clean_nothing_says_so() {
+fn a_janitor_that_cannot_remove_anything_reports_this() {
     let word = super::unswept(true, false).expect("a word");
     assert!(word.contains("dray log sweep"), "{word}");
     assert!(super::unswept(true, true).is_none() && super::unswept(false, false).is_none());
 }
 
 #[test]
-fn a_file_that_the_configuration_names_and_that_is_not_good_is_a_mistake_in_it() {
+fn an_unusable_file_named_in_the_configuration_is_a_configuration_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let here = folder.path();
     std::fs::write(here.join("none.pem"), "").expect("written");

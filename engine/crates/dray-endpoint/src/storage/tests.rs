@@ -269,7 +269,7 @@ fn folders_are_made_once() {
 }
 
 #[test]
-fn what_is_removed_is_counted_and_nothing_else_goes() {
+fn removed_entries_are_counted_and_other_entries_are_kept() {
     let fixture = fixture();
     let (root, given) = (&fixture.root, Given::default());
     let deep = fixture.inside.join("deep");
@@ -335,7 +335,7 @@ fn a_rename_replaces_only_files_and_only_when_told() {
 }
 
 #[test]
-fn a_checksum_comes_from_where_it_is_cheapest_and_true() {
+fn a_checksum_comes_from_the_cheapest_valid_place() {
     let fixture = fixture();
     let (root, given) = (&fixture.root, Given::default());
     let file = path("/data/a/file");
@@ -356,7 +356,7 @@ fn a_checksum_comes_from_where_it_is_cheapest_and_true() {
 }
 
 #[test]
-fn each_entry_is_looked_at_right_before_it_goes() {
+fn each_entry_is_examined_immediately_before_its_removal() {
     let fixture = fixture();
     fs::create_dir(fixture.inside.join("run")).expect("made");
     for at in 0..6 {

@@ -50,7 +50,7 @@ fn calls_run_side_by_side_up_to_the_bound_and_the_rest_in_turn() {
 }
 
 #[test]
-fn those_with_nothing_to_do_end_but_for_one_and_others_come_again() {
+fn idle_workers_end_except_one_and_new_workers_start_later() {
     let workers = workers(8, Duration::from_millis(20), spawns);
     for _ in 0..2 {
         let together = Arc::new(Barrier::new(4));
@@ -68,7 +68,7 @@ fn those_with_nothing_to_do_end_but_for_one_and_others_come_again() {
 }
 
 #[test]
-fn where_further_threads_are_refused_one_does_all_and_asks_no_more_at_once() {
+fn one_worker_does_all_calls_if_no_further_thread_can_be_started() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     let only_one = |run: Job| match ASKED.fetch_add(1, Ordering::Relaxed) {
         0 => spawns(run),
@@ -91,7 +91,7 @@ fn no_pool_begins_without_a_thread() {
 }
 
 #[test]
-fn what_nobody_waits_for_any_more_is_not_begun_and_what_nobody_was_to_is() {
+fn an_abandoned_call_is_not_begun_and_submitted_work_is() {
     let workers = workers(1, LONG, spawns);
     let (let_go, goes_on) = channel::<()>();
     let held = workers.call(move || goes_on.recv().is_ok());

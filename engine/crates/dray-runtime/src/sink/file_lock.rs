@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_writers_one_is_at_a_file_and_no_job_is_lost() {
+    fn one_writer_at_a_time_writes_a_file_and_no_job_is_lost() {
         let (turns, files) = (FileLocks::new(), [const { AtomicU32::new(0) }; 3]);
         let done = AtomicU32::new(0);
         std::thread::scope(|scope| {

@@ -121,7 +121,7 @@ fn jobs_behind_one_that_begins_to_wait_are_done_by_others() {
 }
 
 #[test]
-fn where_the_system_gives_no_more_threads_those_that_run_do_it() {
+fn running_threads_do_all_jobs_if_no_thread_can_be_started() {
     let mut groups = TargetPools::new(4, 1);
     let workers = RefCell::new(Vec::new());
     let refused = || Err(Error::new(ErrorKind::Busy, End::Here, "start a thread"));
@@ -185,7 +185,7 @@ fn a_pool_has_few_threads_until_operations_wait() {
 }
 
 #[test]
-fn however_the_number_changes_each_job_is_done() {
+fn each_job_is_done_while_the_number_of_threads_changes() {
     let (done, most, now) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
     let begun = Barrier::new(2);
     std::thread::scope(|scope| {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_configured_is_never_exceeded() {
+    fn the_configured_capacity_is_never_exceeded() {
         let mut link = Capacity::default();
         assert_eq!(link.present(), None);
         link.set_ceiling(Some(BytesPerSecond(100)));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_expected_counts_how_long_each_rate_held() {
+    fn the_expected_capacity_weights_each_rate_by_its_duration() {
         let mut link = Capacity::default();
         link.measure(BytesPerSecond(100), at(0));
         link.measure(BytesPerSecond(40), at(30));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_long_ago_is_forgotten() {
+    fn old_measurements_are_forgotten() {
         let mut link = Capacity::default();
         link.measure(BytesPerSecond(1_000), at(0));
         link.measure(BytesPerSecond(10), at(1));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_twentieth_is_news() {
+    fn a_change_of_a_twentieth_is_reported() {
         let mut link = Capacity::default();
         assert!(link.measure(BytesPerSecond(100), at(0)));
         assert!(!link.measure(BytesPerSecond(104), at(1)));

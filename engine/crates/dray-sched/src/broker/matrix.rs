@@ -66,7 +66,7 @@ mod tests {
     use super::{factorise, invert, substitute};
 
     #[test]
-    fn what_is_solved_solves() {
+    fn a_solution_satisfies_its_equations() {
         let matrix = [4.0, 2.0, 0.6, 2.0, 5.0, 1.0, 0.6, 1.0, 3.0];
         let right = [1.0, 2.0, 3.0];
         let back = |solved: &[f64]| -> Vec<f64> {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_direction_without_weight_stands_still() {
+    fn a_zero_pivot_gives_a_zero_component() {
         let mut lower = [1.0, 1.0, 1.0, 1.0];
         factorise(&mut lower, 2);
         let mut solved = [2.0, 2.0];

@@ -104,7 +104,7 @@ impl Bench {
 }
 
 #[test]
-fn a_slow_target_gets_one_and_goes_on_at_its_own_speed() {
+fn a_slow_target_gets_one_operation_and_keeps_its_speed() {
     let mut bench = Bench::new(&[10, 10, 10, 100]);
     bench.run(Duration::from_secs(2));
     assert_eq!((bench.bound(0), bench.bound(3)), (4, 1));
@@ -139,9 +139,9 @@ fn congestion_that_moves_is_followed() {
 }
 
 #[test]
-fn one_at_the_border_does_not_flap() {
-    // Alone, an operation on the fourth target takes as long as one of four concurrent operations
-    // on another target. Among four concurrent operations, it takes longer.
+fn a_target_at_the_threshold_does_not_alternate() {
+    // With one concurrent operation, the fourth target is as fast as each other target with four.
+    // With four concurrent operations, the fourth target is slower.
     let mut bench = Bench::new(&[10, 10, 10, 40]);
     bench.run(Duration::from_secs(60));
     assert!(bench.changes < 60, "{} changes in a minute", bench.changes);
@@ -223,7 +223,7 @@ fn failed_operations_do_not_limit_their_target() {
 }
 
 #[test]
-fn patience_has_an_end() {
+fn a_recovered_target_gets_its_full_bound_in_limited_time() {
     let mut bench = Bench::new(&[10, 10, 10, 40]);
     bench.run(Duration::from_secs(600));
     // After a target has recovered, its bound rises to the maximum within this time, even if the
@@ -237,7 +237,7 @@ proptest! {
     /// For all inputs the bound is at least one and at most the maximum, and two runs give the same
     /// result.
     #[test]
-    fn bounds_stay_in_their_bounds(
+    fn the_bound_of_a_target_stays_between_one_and_the_maximum(
         most in 1..9_u32,
         steps in prop::collection::vec((0..5_u32, 0..3_u8, 0..200_u64, 0..3_u64), 0..400),
     ) {

@@ -400,7 +400,7 @@ fn objects_at_random_leave_few_pieces() {
 proptest! {
     /// Every byte of every file is sent exactly once, for all orders, layouts and failures.
     #[test]
-    fn every_object_goes_once(
+    fn every_object_is_sent_once(
         order in orders(),
         files in prop::collection::vec((0..120u64, 0..3u32, 0..3u32, any::<bool>(), 0..4u64), 1..12),
         fail in prop::collection::vec(any::<bool>(), 64),
@@ -516,7 +516,7 @@ fn picks_go_round_the_source_targets_and_the_sink_targets() {
 }
 
 #[test]
-fn a_target_that_makes_nobody_wait_is_read_by_as_many_as_are_enough() {
+fn a_target_that_does_not_block_gets_only_enough_readers() {
     let mut objects = Objects::new(Order::Layout, LIMITS);
     objects.grant(TargetId(0), 100);
     objects.add(work(0, 100, 0, 0));

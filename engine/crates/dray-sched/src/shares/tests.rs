@@ -211,7 +211,7 @@ fn use_max(leaf: &Drawn) -> u64 {
 
 proptest! {
     #[test]
-    fn no_more_than_there_is_and_nothing_idle(
+    fn shares_use_all_capacity_and_never_exceed_it(
         capacity in 0..5_000u64, leaves in drawn(), owner_cap in prop::option::of(0..500u64),
     ) {
         let built = built(capacity, &leaves, owner_cap);
@@ -247,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn siblings_who_want_more_stand_by_their_weights(
+    fn siblings_with_unmet_demand_share_by_weight(
         capacity in 0..50_000u64, leaves in drawn(),
     ) {
         let built = built(capacity, &leaves, None);
@@ -278,7 +278,7 @@ proptest! {
     }
 
     #[test]
-    fn more_capacity_takes_from_nobody(
+    fn more_capacity_lowers_no_share(
         capacity in 0..5_000u64, more in 0..1_000u64, leaves in drawn(),
     ) {
         let small = built(capacity, &leaves, None);
@@ -444,7 +444,7 @@ fn rate_unused_by_a_slow_leaf_is_shared_until_the_leaf_speeds_up() {
 }
 
 #[test]
-fn who_is_far_away_gets_their_share_though_news_takes_a_while() {
+fn a_distant_leaf_gets_its_share_despite_late_reports() {
     let capacity = 100 * MIB;
     let wake = |milli, workers: &mut [Worker]| {
         if milli == 4_000 {
@@ -459,7 +459,7 @@ fn who_is_far_away_gets_their_share_though_news_takes_a_while() {
 }
 
 #[test]
-fn a_fast_one_that_is_limited_by_itself_keeps_only_its_headroom() {
+fn a_leaf_that_limits_itself_keeps_only_its_headroom() {
     let mut workers = [Worker::new(200 * MIB), Worker::new(2_000 * MIB)];
     let means = run(&mut workers, 1_000 * MIB, (2_000, 6_000), 6_000, |_, _| {});
     assert!(means[0] >= 198 * MIB, "{means:?}");
@@ -467,7 +467,7 @@ fn a_fast_one_that_is_limited_by_itself_keeps_only_its_headroom() {
 }
 
 #[test]
-fn hungry_ones_are_not_taken_for_idle_between_two_objects() {
+fn leaves_with_demand_are_not_idle_between_two_objects() {
     // Each of the 200 leaves moves one object in two seconds, which is three times the window.
     let mut workers: Vec<_> = (0..200).map(|_| Worker::new(1_000 * MIB)).collect();
     workers.push(Worker::new(1_000 * MIB));
@@ -504,7 +504,7 @@ fn behind_another_end(here: u64, other: impl Fn(u64) -> u64, object: u64) -> u64
 }
 
 #[test]
-fn who_is_limited_by_the_other_end_is_not_taken_for_idle_between_two_objects() {
+fn a_leaf_limited_by_the_other_end_is_not_idle_between_two_objects() {
     // If two ends set rates at one gate, the lower rate applies and is fully used.
     for (here, other, object) in [
         (3 * MIB, MIB, MIB),
@@ -540,7 +540,7 @@ fn leaves_that_stop_free_their_rate_within_seconds() {
 }
 
 #[test]
-fn many_idle_ones_hold_next_to_nothing() {
+fn many_idle_leaves_hold_little_rate() {
     let mut workers: Vec<_> = (0..64).map(|_| Worker::new(0)).collect();
     workers.push(Worker::new(1_000 * MIB));
     let means = run(&mut workers, 100 * MIB, (3_000, 6_000), 6_000, |_, _| {});
@@ -548,7 +548,7 @@ fn many_idle_ones_hold_next_to_nothing() {
 }
 
 #[test]
-fn many_hungry_ones_share_evenly_though_an_object_is_more_than_a_round_s_share() {
+fn many_leaves_share_evenly_if_an_object_exceeds_a_round_s_share() {
     // Each of the 40 leaves gets half an object (0.5 MiB) in a round of 200 ms.
     let mut workers: Vec<_> = (0..40).map(|_| Worker::new(1_000 * MIB)).collect();
     let means = run(&mut workers, 100 * MIB, (2_000, 12_000), 12_000, |_, _| {});
@@ -565,7 +565,7 @@ fn many_hungry_ones_share_evenly_though_an_object_is_more_than_a_round_s_share()
 }
 
 #[test]
-fn rounds_in_quick_succession_do_not_hide_that_one_is_slow() {
+fn rounds_in_quick_succession_do_not_hide_a_slow_leaf() {
     let mut demand = Demand::new(OBJECT);
     let granted = Some(BytesPerSecond(100 * MIB));
     let mut asked = None;

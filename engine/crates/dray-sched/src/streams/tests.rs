@@ -81,7 +81,7 @@ fn storage_that_stands_still_for_minutes_loses_one_stream_and_not_all() {
 }
 
 #[test]
-fn what_was_overtaken_before_the_last_of_its_stream_came_is_not_forgotten() {
+fn an_overtaken_object_counts_after_an_earlier_object_of_its_stream_arrives() {
     let mut streams = Streams::default();
     for block in [0, 1] {
         streams.handed(ONE, BlockId(block), TARGET, at(0));
@@ -130,7 +130,7 @@ fn a_slow_target_is_no_fault_of_a_stream() {
 }
 
 #[test]
-fn of_a_sink_that_stands_still_no_stream_is_given_up() {
+fn no_stream_is_given_up_if_the_sink_stops() {
     let mut streams = overtaken_by(OVERTAKEN_BY);
     let mut asked = 0;
     for second in 0..59 {
@@ -186,7 +186,7 @@ fn each_stream_given_up_doubles_the_added_wait_for_the_next_one() {
 }
 
 #[test]
-fn what_nothing_can_overtake_waits_twice_as_long_too_and_minutes_at_the_most() {
+fn an_object_that_no_other_can_overtake_waits_twice_as_long_up_to_minutes() {
     let mut streams = Streams::default();
     let (mut waits, mut now) = (Vec::new(), 0);
     for stream in 10..20 {

@@ -157,7 +157,7 @@ fn objects_grow_where_each_costs_the_storage_much_and_stay_where_they_may_not() 
 }
 
 #[test]
-fn what_is_refused_is_left_at_once_and_touched_twice_at_the_most() {
+fn a_refused_setting_is_left_immediately_and_tried_at_most_twice() {
     let mut tuner = Tuner::new(&BOUNDS, setting(4));
     let settings = run(&mut tuner, 600, |setting| {
         let beyond = setting.streams.saturating_sub(20);
@@ -177,7 +177,7 @@ fn what_is_refused_is_left_at_once_and_touched_twice_at_the_most() {
 }
 
 #[test]
-fn more_come_a_few_at_a_time() {
+fn streams_are_added_a_few_at_a_time() {
     let mut tuner = Tuner::new(&BOUNDS, setting(4));
     let mut last = 4;
     for setting in run(&mut tuner, 60, line(64)) {
@@ -205,7 +205,7 @@ fn one_stream_that_breaks_where_all_went_well_changes_nothing() {
 }
 
 #[test]
-fn a_path_that_becomes_another_is_looked_at_anew() {
+fn a_changed_path_is_measured_again() {
     let mut tuner = Tuner::new(&BOUNDS, setting(4));
     run(&mut tuner, 60, line(6));
     assert!(tuner.remembered().setting.streams <= 8);
@@ -237,7 +237,7 @@ fn the_tuner_remembers_the_best_setting_and_not_the_one_being_tried() {
 }
 
 #[test]
-fn dtl_keeps_to_its_prose() {
+fn dtl_follows_the_text_of_its_paper() {
     let five = |dtl: &mut Dtl, bytes| {
         (0..5)
             .map(|_| dtl.told(&sample(bytes)).streams)

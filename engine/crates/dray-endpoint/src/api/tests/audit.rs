@@ -20,7 +20,7 @@ async fn a_password_in_a_refused_url_is_not_noted() {
 }
 
 #[tokio::test]
-async fn the_audit_log_says_what_the_caller_was_told_and_of_what() {
+async fn the_audit_log_contains_the_answer_and_the_paths_of_each_call() {
     let house = house();
     let request = json!({
         "id": "t1",

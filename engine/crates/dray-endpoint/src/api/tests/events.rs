@@ -51,7 +51,7 @@ async fn hear(body: &mut Body, fits: impl Fn(&Value) -> bool) -> Option<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listener_hears_its_own_and_goes_on_where_it_was() {
+async fn a_listener_gets_its_own_events_and_resumes_after_the_last_one() {
     let house = house();
     let (code, mut alice) = listen(&house, "alice", None).await;
     assert_eq!(code, 200);
@@ -81,7 +81,7 @@ async fn a_listener_hears_its_own_and_goes_on_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_for_what_is_forgotten_hears_of_a_gap() {
+async fn a_request_for_deleted_events_reports_a_gap() {
     let house = house();
     house.post("alice", "/v1/transfers", request("a")).await;
     let (_, answer) = house.get("alice", "/v1/events?after=5&timeout=0").await;
@@ -98,7 +98,7 @@ async fn who_asks_for_what_is_forgotten_hears_of_a_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn listeners_are_bounded_and_slow_ones_cut() {
+async fn listeners_are_limited_and_slow_listeners_are_disconnected() {
     let house = house();
     let (_, mut slow) = listen(&house, "alice", None).await;
     let (_, _second) = listen(&house, "alice", None).await;
@@ -122,7 +122,7 @@ async fn listeners_are_bounded_and_slow_ones_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_poll_answers_when_something_happens() {
+async fn a_long_poll_answers_after_an_event() {
     let house = Arc::new(house());
     house.post("alice", "/v1/transfers", request("a")).await;
     let poller = Arc::clone(&house);
@@ -155,7 +155,7 @@ async fn a_long_poll_answers_when_something_happens() {
 
 /// Many events of other owners do not cause a gap for a caller that polls.
 #[tokio::test]
-async fn what_others_do_is_no_gap() {
+async fn events_of_other_owners_are_no_gap() {
     let house = Arc::new(house());
     let poller = Arc::clone(&house);
     let poll = tokio::spawn(async move { poller.get("bob", "/v1/events?timeout=20").await });
@@ -180,7 +180,7 @@ async fn what_others_do_is_no_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_answers_everybody() {
+async fn a_stop_answers_all_waiting_calls() {
     let house = Arc::new(house());
     house.post("alice", "/v1/transfers", request("a")).await;
     let (_, mut stream) = listen(&house, "alice", None).await;
@@ -202,7 +202,7 @@ async fn a_stop_answers_everybody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_owner_does_not_take_all_places() {
+async fn one_owner_does_not_use_all_permits_of_listeners() {
     let house = Arc::new(house());
     house.post("alice", "/v1/transfers", request("a")).await;
     let polls: Vec<_> = (0..8)

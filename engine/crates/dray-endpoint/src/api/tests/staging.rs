@@ -56,7 +56,7 @@ async fn evict(house: &House, owner: &str, id: &str) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn a_copy_that_nobody_asks_for_may_have_a_bound() {
+async fn a_staging_stores_its_bound_and_refuses_a_bound_of_zero() {
     let house = house();
     fill(&house);
     let wanted = json!({"id": "all", "path": "/slow/run", "recursive": true, "bound_seconds": 60});
@@ -76,7 +76,7 @@ async fn a_copy_that_nobody_asks_for_may_have_a_bound() {
 }
 
 #[tokio::test]
-async fn a_file_that_another_has_pinned_stays_and_so_do_its_neighbours() {
+async fn a_file_pinned_by_another_owner_and_its_folder_are_kept() {
     let house = house();
     fill(&house);
     staged(&house, "alice", "all", "run", json!({})).await;
@@ -103,7 +103,7 @@ async fn a_file_that_another_has_pinned_stays_and_so_do_its_neighbours() {
 }
 
 #[tokio::test]
-async fn what_changed_or_came_or_is_unfinished_stays_and_is_named() {
+async fn changed_new_and_incomplete_files_are_kept_and_reported() {
     let house = house();
     fill(&house);
     staged(&house, "alice", "all", "run", json!({})).await;
@@ -130,7 +130,7 @@ async fn what_changed_or_came_or_is_unfinished_stays_and_is_named() {
 }
 
 #[tokio::test]
-async fn a_copy_that_stands_without_its_transfer_can_still_be_evicted() {
+async fn a_copy_whose_transfer_was_deleted_can_be_evicted() {
     let house = house();
     fill(&house);
     staged(&house, "alice", "all", "run", json!({"pin_seconds": 3600})).await;
@@ -146,7 +146,7 @@ async fn a_copy_that_stands_without_its_transfer_can_still_be_evicted() {
 }
 
 #[tokio::test]
-async fn what_is_over_goes_by_itself_unless_it_must_stay() {
+async fn expired_copies_are_evicted_unless_they_must_be_kept() {
     let house = house();
     fill(&house);
     let log = house.place.join("audit.jsonl");
@@ -212,7 +212,7 @@ async fn what_is_over_goes_by_itself_unless_it_must_stay() {
 }
 
 #[tokio::test]
-async fn what_was_cancelled_says_so() {
+async fn a_cancelled_staging_reports_the_cancellation() {
     let house = house();
     fill(&house);
     let wanted = json!({"id": "all", "path": "/slow/run", "recursive": true});
@@ -287,7 +287,7 @@ async fn a_bypass_needs_a_root_that_is_neither_fast_nor_slow() {
 }
 
 #[tokio::test]
-async fn past_the_fast_root_there_is_no_fast_copy() {
+async fn a_bypass_makes_no_fast_copy() {
     let house = with_a_third_root("", |config| Accounts::open(config).expect("opened"));
     fill(&house);
     let (code, staged) = bypass(

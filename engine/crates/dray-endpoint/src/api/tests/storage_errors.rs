@@ -10,7 +10,7 @@ async fn refused(house: &House, call: &str, body: Value) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn a_call_to_the_storage_knows_no_sink_and_no_options() {
+async fn errors_of_storage_calls_name_no_sink_and_no_options() {
     let house = house();
     std::fs::create_dir(house.place.join("slow/folder")).expect("made");
     std::fs::write(house.place.join("slow/file"), "x").expect("written");
@@ -56,7 +56,7 @@ async fn a_call_to_the_storage_knows_no_sink_and_no_options() {
 }
 
 #[tokio::test]
-async fn space_is_told_of_what_is_there() {
+async fn free_space_is_reported_for_existing_paths() {
     let house = house();
     let told = house.get("alice", "/v1/storage/space?path=/slow").await;
     assert_eq!(told.0, 200);
@@ -67,7 +67,7 @@ async fn space_is_told_of_what_is_there() {
 }
 
 #[tokio::test]
-async fn who_names_no_root_is_told_where_they_are_named() {
+async fn a_path_without_a_root_is_refused_with_the_place_of_the_list_of_roots() {
     let house = house();
     let (code, answer) = house.get("alice", "/v1/storage/list?path=/").await;
     let remedy = answer["error"]["remedy"].as_str().expect("words");

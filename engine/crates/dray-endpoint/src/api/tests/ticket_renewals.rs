@@ -18,7 +18,7 @@ fn renewal(body: Body, certificates: &[&'static [u8]]) -> Request<Body> {
 }
 
 #[tokio::test]
-async fn nothing_is_read_of_who_shows_no_certificate() {
+async fn a_body_without_a_certificate_is_not_read() {
     let house = house();
     // The body never ends. If the API read the body, the call would time out.
     let endless = Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
@@ -30,7 +30,7 @@ async fn nothing_is_read_of_who_shows_no_certificate() {
 }
 
 #[tokio::test]
-async fn no_more_is_read_than_a_ticket_needs() {
+async fn a_body_is_read_up_to_the_size_of_a_ticket() {
     let house = house();
     let sent = |bytes: usize| {
         let ticket = "x".repeat(bytes);
@@ -47,7 +47,7 @@ async fn no_more_is_read_than_a_ticket_needs() {
 }
 
 #[tokio::test]
-async fn renewals_wait_for_each_other_and_for_nobody_else() {
+async fn renewals_wait_only_for_other_renewals() {
     let house = house();
     let all = house.api.renewals.acquire_many(8).await.expect("free");
     let ask = || house.send(renewal(Body::from("{\"ticket\": \"drt_x\"}"), &[b"any"]));
@@ -59,7 +59,7 @@ async fn renewals_wait_for_each_other_and_for_nobody_else() {
 }
 
 #[tokio::test]
-async fn calls_are_bounded_and_who_finds_no_place_is_told_so() {
+async fn calls_are_limited_and_a_refused_call_gets_a_reason() {
     let house = house();
     let all = house.api.calls.acquire_many(256).await.expect("free");
     let (code, refused) = house.get("alice", "/v1/transfers").await;

@@ -165,7 +165,7 @@ fn a_busy_end_is_not_an_occupied_slot() {
 }
 
 #[test]
-fn who_was_done_before_it_could_leave_has_let_nothing_go() {
+fn only_a_session_stopped_for_its_slot_has_released_the_slot() {
     assert!(has_let_go(&Ending::Stopped, true));
     assert!(!has_let_go(&Ending::Stopped, false), "its caller's wish");
     assert!(!has_let_go(&Ending::Done, true));

@@ -42,7 +42,7 @@ fn due(name: &str, megas: u64) -> Request {
 }
 
 #[test]
-fn a_refusal_leaves_nothing_and_says_what_could_be() {
+fn a_refusal_stores_nothing_and_names_a_possible_promise() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     let taken = queue.submit(by("alice", due("one", 60))).expect("fits");
@@ -111,7 +111,7 @@ fn an_atomic_batch_is_a_set() {
 }
 
 #[test]
-fn promises_are_there_again_after_a_restart_with_what_is_left() {
+fn promises_survive_a_restart_with_the_remaining_bytes() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     queue.submit(by("alice", due("one", 60))).expect("fits");
@@ -136,7 +136,7 @@ fn promises_are_there_again_after_a_restart_with_what_is_left() {
 }
 
 #[test]
-fn what_ends_or_pauses_gives_its_promise_up() {
+fn a_transfer_that_ends_or_pauses_loses_its_promise() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     let alice = actor("alice");
@@ -167,7 +167,7 @@ fn what_ends_or_pauses_gives_its_promise_up() {
 }
 
 #[test]
-fn a_change_is_asked_for_and_what_cannot_be_changes_nothing() {
+fn a_change_requests_a_new_promise_and_an_impossible_one_changes_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     let alice = actor("alice");
@@ -211,7 +211,7 @@ fn a_change_is_asked_for_and_what_cannot_be_changes_nothing() {
 }
 
 #[test]
-fn a_retry_goes_on_without_what_cannot_be_promised_any_more() {
+fn a_retry_continues_without_a_promise_that_is_no_longer_possible() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     let alice = actor("alice");
@@ -229,7 +229,7 @@ fn a_retry_goes_on_without_what_cannot_be_promised_any_more() {
 }
 
 #[test]
-fn who_is_not_promised_is_told_so_however_many_notices_there_are() {
+fn a_transfer_without_a_promise_gets_a_notice_despite_many_other_notices() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     let alice = actor("alice");
@@ -266,7 +266,7 @@ fn who_is_not_promised_is_told_so_however_many_notices_there_are() {
 }
 
 #[test]
-fn a_size_that_becomes_known_is_promised() {
+fn a_transfer_gets_its_promise_when_its_size_is_known() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     let alice = actor("alice");
@@ -306,7 +306,7 @@ fn measure(queue: &Queue) {
 }
 
 #[test]
-fn all_that_wait_for_a_capacity_are_asked_again_however_many() {
+fn all_transfers_that_wait_for_a_capacity_request_a_promise_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), None);
     let names: Vec<String> = (0..130).map(|number| format!("t{number}")).collect();
@@ -332,7 +332,7 @@ fn all_that_wait_for_a_capacity_are_asked_again_however_many() {
 }
 
 #[test]
-fn what_is_to_move_now_is_found_behind_many_that_are_not() {
+fn due_transfers_are_found_behind_many_that_are_not_due() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     let late = |number: u64| Request {
@@ -400,7 +400,7 @@ fn a_deadline_that_is_set_before_the_files_are_listed_is_promised_then() {
 }
 
 #[test]
-fn a_weight_or_a_class_asks_for_nothing() {
+fn a_change_of_weight_or_class_requests_no_promise() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     let alice = actor("alice");
@@ -421,7 +421,7 @@ fn a_weight_or_a_class_asks_for_nothing() {
 }
 
 #[test]
-fn a_miss_is_told_though_nothing_can_be_written() {
+fn a_missed_deadline_is_reported_even_if_the_queue_cannot_write() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     let alice = actor("alice");
@@ -449,7 +449,7 @@ fn a_miss_is_told_though_nothing_can_be_written() {
 }
 
 #[test]
-fn what_stages_and_cannot_be_promised_is_told_all_that_a_transfer_is() {
+fn a_refused_staging_gets_an_offer_that_can_be_accepted() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     queue.submit(by("alice", due("one", 60))).expect("fits");
@@ -472,7 +472,7 @@ fn what_stages_and_cannot_be_promised_is_told_all_that_a_transfer_is() {
 }
 
 #[test]
-fn a_new_attempt_that_is_refused_leaves_the_copy_that_is_there() {
+fn a_refused_new_attempt_keeps_the_existing_copy() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     let row = || staging::row("s", "alice", "/fast/x");
@@ -504,7 +504,7 @@ fn a_new_attempt_that_is_refused_leaves_the_copy_that_is_there() {
 }
 
 #[test]
-fn after_a_defect_in_what_is_told_nothing_is_promised_that_is_no_row() {
+fn after_a_failed_write_only_stored_transfers_have_promises() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     queue.submit(by("alice", due("one", 60))).expect("fits");
@@ -533,7 +533,7 @@ fn after_a_defect_in_what_is_told_nothing_is_promised_that_is_no_row() {
 }
 
 #[test]
-fn what_is_noted_of_a_running_one_is_shown_and_stays() {
+fn notes_of_a_running_transfer_are_shown_and_kept() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     let alice = actor("alice");

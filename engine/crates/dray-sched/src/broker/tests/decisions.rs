@@ -46,7 +46,7 @@ fn a_deadline_gets_what_it_needs_and_the_rest_goes_by_class() {
 }
 
 #[test]
-fn every_change_of_a_rate_is_told_once_with_what_it_was() {
+fn every_change_of_a_rate_is_reported_once_with_the_former_rate() {
     let mut broker = broker(&[1_000]);
     takes(&mut broker, background(1, 100_000, &[0]));
     let first = broker.rates(NOW).changes;
@@ -66,7 +66,7 @@ fn every_change_of_a_rate_is_told_once_with_what_it_was() {
 }
 
 #[test]
-fn a_floor_is_had_at_once_and_as_long_as_it_runs() {
+fn a_minimum_rate_is_granted_immediately_and_until_the_end() {
     let mut broker = broker(&[100]);
     let mut stream = background(1, 0, &[0]);
     stream.class = Class::Realtime;
@@ -94,7 +94,7 @@ fn a_floor_is_had_at_once_and_as_long_as_it_runs() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_its_reason_and_an_offer_that_holds() {
+fn an_impossible_request_is_refused_with_a_reason_and_a_possible_offer() {
     let mut broker = broker(&[100, 1_000]);
     takes(&mut broker, due(1, 7_000, 100, &[0, 1]));
     takes(&mut broker, due(2, 90_000, 1_000, &[1]));
@@ -121,7 +121,7 @@ fn what_cannot_be_is_refused_with_its_reason_and_an_offer_that_holds() {
 }
 
 #[test]
-fn the_obstacle_is_what_is_in_the_way() {
+fn a_refusal_names_the_limiting_resource() {
     let broker = broker(&[100]);
     let obstacle = |wish: Wish| refused(broker.would(&[wish], NOW)).obstacle;
     let mut slow = due(1, 1_000, 100, &[0]);
@@ -161,7 +161,7 @@ fn the_obstacle_is_what_is_in_the_way() {
 }
 
 #[test]
-fn a_set_is_taken_on_whole_or_not_at_all() {
+fn a_set_of_requests_is_admitted_completely_or_refused() {
     let mut broker = broker(&[100]);
     let set = [
         due(1, 4_000, 100, &[0]),
@@ -221,7 +221,7 @@ fn without_a_size_nothing_is_promised_until_there_is_one() {
 }
 
 #[test]
-fn when_capacity_falls_the_fewest_are_given_up_and_told_at_once() {
+fn a_loss_of_capacity_breaks_the_fewest_promises_and_reports_them() {
     let mut broker = broker(&[100]);
     for (key, megas, deadline) in [
         (1, 1_000, 100),
@@ -250,7 +250,7 @@ fn when_capacity_falls_the_fewest_are_given_up_and_told_at_once() {
 }
 
 #[test]
-fn a_realtime_promise_is_not_given_up_for_another_class() {
+fn a_realtime_promise_is_not_broken_for_another_class() {
     let mut broker = broker(&[100]);
     let mut precious = due(1, 6_000, 100, &[0]);
     precious.class = Class::Realtime;
@@ -265,7 +265,7 @@ fn a_realtime_promise_is_not_given_up_for_another_class() {
 }
 
 #[test]
-fn who_is_slow_by_itself_is_foretold_and_holds_nobody_up() {
+fn a_transfer_below_its_rate_is_predicted_late_and_delays_no_other() {
     let mut broker = broker(&[100]);
     takes(&mut broker, due(1, 5_000, 100, &[0]));
     takes(&mut broker, background(2, 5_000, &[0]));
@@ -277,7 +277,7 @@ fn who_is_slow_by_itself_is_foretold_and_holds_nobody_up() {
 }
 
 #[test]
-fn what_was_late_is_told_and_owed_nothing_more() {
+fn a_missed_promise_is_reported_and_frees_its_capacity() {
     let mut broker = broker(&[100]);
     takes(&mut broker, due(1, 5_000, 100, &[0]));
     let misses = foretold(&broker, at(100));
@@ -291,7 +291,7 @@ fn what_was_late_is_told_and_owed_nothing_more() {
 }
 
 #[test]
-fn after_a_restart_the_same_is_answered() {
+fn answers_are_the_same_after_a_restart() {
     let mut before = broker(&[100, 80]);
     for (key, megas, deadline) in [(1, 3_000, 100), (2, 2_000, 60), (3, 900, 30)] {
         takes(&mut before, due(key, megas, deadline, &[0, 1]));
@@ -328,7 +328,7 @@ fn an_eta_is_between_the_best_and_the_worst_of_times() {
 }
 
 #[test]
-fn what_is_not_measured_promises_nothing_and_bounds_nothing() {
+fn a_resource_without_a_rate_gives_no_promise_and_no_limit() {
     let mut broker = Broker::new(Config::default());
     broker.set_resource(ResourceId(0), None);
     let wish = Wish::new(TransferKey(1), MEGA, &uses(&[0])).due(at(1));
@@ -340,7 +340,7 @@ fn what_is_not_measured_promises_nothing_and_bounds_nothing() {
 }
 
 #[test]
-fn a_change_keeps_what_is_known_and_a_weight_is_no_question() {
+fn a_change_keeps_the_prediction_and_a_weight_requests_no_new_promise() {
     let mut broker = broker(&[100]);
     takes(&mut broker, due(1, 6_000, 100, &[0]));
     broker.set_use(TransferKey(1), Some(rate(20)));
@@ -356,7 +356,7 @@ fn a_change_keeps_what_is_known_and_a_weight_is_no_question() {
 }
 
 #[test]
-fn a_grant_says_what_moves_now_and_what_does_where_it_begins() {
+fn a_grant_has_the_present_rate_and_the_first_promised_rate() {
     let mut broker = broker(&[100]);
     let mut later = due(1, 1_000, 300, &[0]);
     later.not_before = Some(at(200));
@@ -369,7 +369,7 @@ fn a_grant_says_what_moves_now_and_what_does_where_it_begins() {
 }
 
 #[test]
-fn when_each_could_be_done_instead_follows_from_one_look_at_what_the_plans_leave() {
+fn one_computation_of_the_free_capacity_gives_all_earliest_finishes() {
     let mut broker = broker(&[200]);
     // The broker keeps one promise and gives up two. The resource is free after the first transfer.
     for (key, megas, deadline) in [(1, 1_000, 20), (2, 9_000, 110), (3, 9_250, 111)] {
@@ -390,7 +390,7 @@ fn when_each_could_be_done_instead_follows_from_one_look_at_what_the_plans_leave
 }
 
 #[test]
-fn who_cannot_use_all_that_is_left_leaves_it_to_the_next() {
+fn unusable_spare_rate_passes_to_the_next_promised_transfer() {
     let mut broker = Broker::new(Config::default());
     for (since, megas) in [(0, 90), (50, 110), (100, 100)] {
         let _ = broker.measure(ResourceId(0), rate(megas), at(since));
@@ -408,7 +408,7 @@ fn who_cannot_use_all_that_is_left_leaves_it_to_the_next() {
 }
 
 #[test]
-fn where_capacities_go_up_and_down_what_is_left_goes_to_who_is_due_first() {
+fn spare_rate_goes_to_the_earliest_deadline_when_capacities_change() {
     let mut broker = Broker::new(Config::default());
     for (since, megas) in [(0, 150), (50, 250), (100, 200)] {
         let _ = broker.measure(ResourceId(0), rate(megas), at(since));
@@ -430,7 +430,7 @@ fn where_capacities_go_up_and_down_what_is_left_goes_to_who_is_due_first() {
 }
 
 #[test]
-fn the_latest_start_leaves_time_for_every_byte_and_none_is_put_off_for_want_of_knowledge() {
+fn the_latest_start_leaves_time_for_every_byte() {
     let mut broker = broker(&[100, 30]);
     let take = |broker: &mut Broker, wish: Wish| {
         assert!(broker.take_on(&[wish], at(10)).is_some());

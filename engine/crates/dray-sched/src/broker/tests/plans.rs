@@ -46,7 +46,7 @@ fn solves(need: &Need) -> bool {
 }
 
 #[test]
-fn what_fits_to_the_byte_is_planned_and_a_little_more_is_not() {
+fn a_demand_of_all_capacity_is_planned_and_a_larger_one_is_not() {
     let demands = vec![
         demand(1, 500, 0, 5, &[0]),
         demand(2, 400, 0, 10, &[0]),
@@ -59,7 +59,7 @@ fn what_fits_to_the_byte_is_planned_and_a_little_more_is_not() {
 }
 
 #[test]
-fn what_is_held_is_not_planned_with() {
+fn held_capacity_is_not_planned() {
     let mut need = need(&[100], vec![demand(1, 600, 0, 10, &[0])]);
     need.holds.push(Hold {
         key: TransferKey(2),
@@ -83,7 +83,7 @@ fn what_is_held_is_not_planned_with() {
 /// the third demand needs the first link before 10 s. Filling gives this time to the first demand,
 /// which is due earlier.
 #[test]
-fn what_filling_misses_on_two_resources_the_program_finds() {
+fn the_interior_point_method_finds_a_plan_that_filling_misses() {
     let due_first = demand(1, 900, 0, 19, &[0]);
     let late = demand(2, 1_000, 10, 20, &[1]);
     let both = demand(3, 1_000, 0, 20, &[0, 1]);
@@ -200,7 +200,7 @@ fn planted(draw: &mut Rng, resources: usize) -> Need {
 }
 
 #[test]
-fn a_plan_that_is_there_is_found() {
+fn an_existing_plan_is_found() {
     let (mut by_filling, mut by_program) = (0, 0);
     for seed in 0..3_000 {
         let mut draw = Rng::new(seed);
@@ -266,7 +266,7 @@ fn the_program_and_filling_agree_where_filling_is_exact() {
 }
 
 #[test]
-fn the_bound_is_what_moves_at_the_best() {
+fn the_bound_is_the_maximum_number_of_bytes() {
     // The demands have 1,500 MB, but only 1,000 MB fit: 100 MB/s for ten seconds.
     let wanted = need(
         &[100],

@@ -44,7 +44,7 @@ fn check_rates(broker: &Broker, rates: &Rates, now: Time) {
 }
 
 #[test]
-fn nothing_is_idle_that_somebody_could_use_and_nothing_is_overdrawn() {
+fn usable_capacity_is_never_idle_and_never_exceeded() {
     for seed in 0..1_000 {
         let mut draw = Rng::new(seed);
         let (mut broker, _) = loaded(&mut draw, 12);
@@ -63,7 +63,7 @@ fn nothing_is_idle_that_somebody_could_use_and_nothing_is_overdrawn() {
 }
 
 #[test]
-fn what_was_taken_on_has_a_plan() {
+fn admitted_transfers_have_a_plan() {
     for seed in 0..1_000 {
         let mut draw = Rng::new(20_000 + seed);
         let (broker, _) = loaded(&mut draw, 15);
@@ -82,7 +82,7 @@ fn what_was_taken_on_has_a_plan() {
 }
 
 #[test]
-fn what_is_offered_is_taken_on() {
+fn an_offered_promise_is_admitted() {
     let mut offers = 0;
     for seed in 0..1_500 {
         let mut draw = Rng::new(40_000 + seed);
@@ -118,7 +118,7 @@ fn what_is_offered_is_taken_on() {
 }
 
 #[test]
-fn what_is_easier_than_what_was_taken_on_is_taken_on() {
+fn an_easier_request_than_an_admitted_one_is_admitted() {
     let mut accepted = 0;
     for seed in 0..1_500 {
         let mut draw = Rng::new(60_000 + seed);
@@ -267,7 +267,7 @@ fn background_is_never_at_zero_while_something_is_spare() {
 }
 
 #[test]
-fn fewer_are_given_up_than_by_being_late_together() {
+fn fewer_promises_are_broken_than_if_all_were_late() {
     for seed in 0..200 {
         let mut draw = Rng::new(95_000 + seed);
         let (mut broker, resources) = loaded(&mut draw, 14);
