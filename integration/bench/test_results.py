@@ -10,7 +10,6 @@ from xml.etree import ElementTree
 import pytest
 
 from integration.bench import (
-    ceph_slow_picture,
     growth_report,
     jobs_report,
     peers_goals,
@@ -340,9 +339,3 @@ def test_the_manual_shows_the_results(written: Written) -> None:
     assert written.page.read_text(encoding="utf-8") == written.make(results), again
     shown = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.svg")}
     assert shown == written.draw(results), again
-
-
-def test_the_picture_of_a_slow_osd_shows_the_results() -> None:
-    text = (ceph_slow_picture.FOLDER / "schedule.json").read_text(encoding="utf-8")
-    for name, content in ceph_slow_picture.files(text).items():
-        assert (ceph_slow_picture.FOLDER / name).read_text(encoding="utf-8") == content, name

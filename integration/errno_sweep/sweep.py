@@ -1,4 +1,4 @@
-"""Run cases and check them from outside."""
+"""Run cases, and check the files and the output of each run without the code of dray."""
 
 from __future__ import annotations
 

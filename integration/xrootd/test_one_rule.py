@@ -58,7 +58,7 @@ def begin_third(scene: Scene, source: Xrootd, sink: Xrootd) -> tuple[Process, in
 def test_an_abandoned_copy_does_not_block_the_other_kind(
     scene: Scene, ours: Path, local: Path
 ) -> None:
-    """After a copy of one kind was killed, a copy of the other kind succeeds."""
+    """After a killed ``dray cp``, a third-party copy to the path succeeds, and the reverse."""
     source, sink = pair(scene, f"rate = {24 * MIB}")
     made = make(source, "a", SIZE)
     begin_own(scene, ours, local, sink).kill()

@@ -313,7 +313,7 @@ fn tell(found: &FoundLog, arguments: &LogArgs, verify: bool) -> (Value, u64) {
             files.push(object);
         } else {
             output::result(&format!(
-                "  {path}: {} of {} safe in {}, objects of {}{}",
+                "  {path}: {} of {} safe in {}, object size {}{}",
                 human(file.done.bytes()),
                 human(file.key.size),
                 file.partial.name,

@@ -190,8 +190,7 @@ impl Stager<'_> {
                     && path.root != self.root_of(Tier::Slow)?.name()
                     && self.roots.find(path).is_ok();
                 let wanted = format!(
-                    "with bypass, this path must be in a root that is neither fast nor slow, but \
-                        {} is not in such a root",
+                    "with bypass, {} must be in a root that is neither fast nor slow",
                     path.text()
                 );
                 (

@@ -148,7 +148,7 @@ fn refuse_lacking(words: &str, can: &Capabilities) -> Result<()> {
     let lacks = [
         (
             can.can_hold_log,
-            "hold the log of a transfer beside its data",
+            "store the log of a transfer beside its data",
         ),
         (can.atomic_rename, "rename a finished file in one step"),
         (can.publish_replace, "replace a file"),

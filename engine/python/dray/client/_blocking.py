@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Blocking(Base):
-    """Opens connections and executes flows. Several threads may use one instance."""
+    """Sends the requests of calls, and blocks until the answers. Threads may share an instance."""
 
     def _begin(self) -> None:
         self._http: httpx.Client | None = None

@@ -212,8 +212,8 @@ impl Belief {
         let beyond = self.hypotheses.iter().filter(|one| is_beyond(one)).count();
         let times_beyond = (BEYOND_COUNT / beyond.max(1) as f64).min(1.0);
         let here = Number::new(now, &self.hypotheses);
-        // For each hypothesis that is not ignored: its index, its weight, and the best throughput
-        // that it predicts for a permitted number.
+        // For each hypothesis with enough weight: its index, its weight, and the highest throughput
+        // that it predicts for up to `most` streams.
         let live: Vec<(usize, f64, f64)> = (self.hypotheses.iter().enumerate())
             .map(|(at, one)| {
                 let times = if is_beyond(one) { times_beyond } else { 1.0 };
