@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dray.testing.endpoints import Endpoint
 
-__all__ = ["CLIENT", "Face", "has_client"]
+__all__ = ["CLIENT", "Face", "has_client", "run_client"]
 
 Json: TypeAlias = Any
 CLIENT = ROOT / ".tools" / "fts"
@@ -41,6 +41,18 @@ def has_client() -> bool:
         [python, "-c", "import fts3.rest.client.easy"], capture_output=True, check=False
     )
     return done.returncode == 0
+
+
+def run_client(program: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a program of the stock client, without the environment and the files of the user."""
+    return subprocess.run(
+        [CLIENT / "bin" / program, *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
+    )
 
 
 @dataclass(frozen=True)
@@ -190,20 +202,13 @@ class Face:
             time.sleep(0.1)
 
     def run(
-        self, program: str, *words: str | Path, user: str = "alice", **env: str
+        self, program: str, *words: str | Path, user: str = "alice"
     ) -> subprocess.CompletedProcess[str]:
         """Run a program of the stock client with a user's certificate."""
         pem = self.pems[user]
         options: list[str | Path] = ["-s", self.url, "--cert", pem, "--key", pem]
         options += ["--capath", self.ca]
-        return subprocess.run(
-            [CLIENT / "bin" / program, *options, *words],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            env={"PATH": os.environ["PATH"], "HOME": str(self.folder), **env},
-        )
+        return run_client(program, *options, *words)
 
     def python(self, text: str, user: str = "alice") -> Json:
         """Run a program with the Python of the stock client. Return the JSON that it prints.

@@ -316,6 +316,43 @@ def test_a_file_waits_for_an_endpoint(face: Face) -> None:
     assert arrived(face, "later").read_bytes() == content
 
 
+def test_an_unreachable_source_is_left_for_an_alternative(face: Face) -> None:
+    content = make(face, "local", end="b")
+    sources = ["davs://a.example/local", "davs://b.example/local"]
+    face.ends["a"].kill()
+    try:
+        began = time.monotonic()
+        job = face.wait(
+            face.submit([{"sources": sources, "destinations": ["davs://b.example/to/local"]}])
+        )
+        taken = time.monotonic() - began
+    finally:
+        face.ends["a"].start()
+    assert job["job_state"] == "FINISHED", job
+    assert [each["file_state"] for each in job["files"]] == ["FAILED", "FINISHED"]
+    assert job["files"][0]["reason"].startswith("SOURCE [113]"), job
+    assert taken < 20
+    assert arrived(face, "to/local").read_bytes() == content
+
+
+def test_a_suspended_endpoint_delays_no_other(face: Face) -> None:
+    make(face, "way", end="b")
+    make(face, "back")
+    face.ends["b"].suspend()
+    try:
+        stuck = face.submit([pair("back")])
+        began = time.monotonic()
+        local = {
+            "sources": ["davs://a.example/back"],
+            "destinations": ["davs://a.example/to/back"],
+        }
+        assert face.wait(face.submit([local]))["job_state"] == "FINISHED"
+        assert time.monotonic() - began < 10
+    finally:
+        face.ends["b"].resume()
+    assert face.wait(stuck, 120)["job_state"] == "FINISHED"
+
+
 def test_files_that_wait_too_long_are_canceled(face: Face) -> None:
     make(face, "expired")
     face.ends["b"].kill()

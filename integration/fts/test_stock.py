@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from integration.fts.face import run_client
 from integration.fts.test_jobs import arrived, make, pair, slow
 
 if TYPE_CHECKING:
@@ -175,3 +176,19 @@ def test_bans_and_deletions_are_refused_with_reasons(face: Face, tmp_path: Path)
     done = face.run("fts-rest-delete-submit", f"{A}/stock/1")
     assert done.returncode != 0
     assert "the service deletes no files" in done.stdout + done.stderr
+
+
+def test_tokens_of_the_stock_client(face: Face) -> None:
+    content = make(face, "stock/token")
+    a, b = face.ends["a"], face.ends["b"]
+    writes = b.token("storage.create:/", "storage.modify:/")
+    tokens = ["--fts-access-token", a.token("storage.read:/")]
+    tokens += ["--src-access-token", a.token("storage.read:/"), "--dst-access-token"]
+    words = ["-s", face.url, "--capath", str(face.ca), "-b", "-i", "1"]
+    ends = [f"{A}/stock/token", f"{B}/stock/token"]
+    done = run_client("fts-rest-transfer-submit", *words, *tokens, writes, *ends)
+    assert "Job finished with state FINISHED" in done.stdout, done
+    assert arrived(face, "stock/token").read_bytes() == content
+    done = run_client("fts-rest-transfer-submit", *words, *tokens, b.token("storage.read:/"), *ends)
+    assert done.returncode != 0
+    assert "the token does not permit to write at endpoint b" in done.stdout + done.stderr

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+CONNECTIONS_MAX = 512
+HEAD_BYTES_MAX = 256 << 10
+"""Maximum size of the head of a request. Rucio asks for up to 1000 jobs in one URL."""
 _EPILOG = """\
 The configuration file names the certificate of the service, the endpoints, and the prefixes of URLs
 that belong to each endpoint. docs/how-to/fts.md shows a complete file.
@@ -78,6 +81,8 @@ def _run(path: Path, *, is_check: bool) -> int:
         log_config=None,
         access_log=False,
         server_header=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
     )
 
     class Server(uvicorn.Server):

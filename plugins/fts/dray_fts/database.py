@@ -46,6 +46,7 @@ CREATE TABLE file (
     user_filesize INTEGER, file_metadata TEXT NOT NULL, activity TEXT NOT NULL, scitag INTEGER,
     selection_strategy TEXT NOT NULL, start_time REAL, finish_time REAL, filesize INTEGER,
     transferred INTEGER, throughput REAL, queued_since REAL, due REAL NOT NULL DEFAULT 0,
+    away_since REAL,
     pauses INTEGER NOT NULL DEFAULT 0, to_cancel INTEGER NOT NULL DEFAULT 0,
     to_change INTEGER NOT NULL DEFAULT 0, UNIQUE (job_id, number)
 );
@@ -242,25 +243,33 @@ class Database:
 
     # --- the driver -------------------------------------------------------------------------------
 
-    def due(self, limit: int) -> list[Row]:
-        """Return submitted files whose transfers can be submitted now."""
+    def due(self, endpoint: str, limit: int) -> list[Row]:
+        """Return submitted files whose transfers an endpoint can get now."""
         text = (
-            f"{_JOINED} WHERE file_state = 'SUBMITTED' AND due <= ? "
+            f"{_JOINED} WHERE file_state = 'SUBMITTED' AND dest_endpoint = ? AND due <= ? "
             "ORDER BY priority DESC, file_id LIMIT ?"
         )
-        return self._all(text, time.time(), limit)
+        return self._all(text, endpoint, time.time(), limit)
 
-    def live(self) -> list[Row]:
+    def live(self, endpoint: str) -> list[Row]:
         """Return files that have a transfer at an endpoint."""
-        return self._all(f"{_JOINED} WHERE file_state IN ('READY', 'ACTIVE')")
+        text = f"{_JOINED} WHERE file_state IN ('READY', 'ACTIVE') AND dest_endpoint = ?"
+        return self._all(text, endpoint)
 
-    def to_cancel(self, limit: int) -> list[Row]:
-        """Return files whose transfers must be cancelled."""
-        return self._all(f"{_JOINED} WHERE to_cancel LIMIT ?", limit)
+    def flagged(self, flag: str, endpoint: str, limit: int) -> list[Row]:
+        """Return files of an endpoint with the flag ``to_cancel`` or ``to_change``."""
+        return self._all(f"{_JOINED} WHERE {flag} AND dest_endpoint = ? LIMIT ?", endpoint, limit)
 
-    def to_change(self, limit: int) -> list[Row]:
-        """Return files whose transfers need a new priority."""
-        return self._all(f"{_JOINED} WHERE to_change LIMIT ?", limit)
+    def has_alternative(self, row: Row) -> bool:
+        """Return true if a later alternative of a file can begin."""
+        text = "job_id = ? AND file_index = ? AND file_state = 'NOT_USED' LIMIT 1"
+        found = self._all(f"SELECT 1 FROM file WHERE {text}", row["job_id"], row["file_index"])
+        return row["job_type"] == "R" and bool(found)
+
+    def is_last(self, row: Row) -> bool:
+        """Return true for the last hop of a job."""
+        text = "SELECT 1 FROM file WHERE job_id = ? AND number > ? LIMIT 1"
+        return not self._all(text, row["job_id"], row["number"])
 
     def settled(self, flag: str, file_id: int) -> None:
         """Clear the flag ``to_cancel`` or ``to_change`` of a file."""
@@ -283,13 +292,17 @@ class Database:
             for job_id in jobs:
                 _settle(db, job_id, now)
 
-    def postpone(self, file_id: int, due: float, reason: str) -> None:
-        """Submit the transfer of a file later."""
+    def postpone(self, file_id: int, due: float, reason: str, *, is_away: bool) -> None:
+        """Submit the transfer of a file later.
+
+        :param is_away: true if an endpoint did not answer. The first time is stored.
+        """
         with self._change() as db:
             db.execute(
-                "UPDATE file SET due = ?, pauses = pauses + 1, reason = ? "
+                "UPDATE file SET due = ?, pauses = pauses + 1, reason = ?, "
+                "away_since = CASE WHEN ? THEN coalesce(away_since, ?) END "
                 "WHERE file_id = ? AND file_state = 'SUBMITTED'",
-                (due, reason, file_id),
+                (due, reason, is_away, time.time(), file_id),
             )
 
     def expire(self) -> None:

@@ -7,6 +7,7 @@ finds the transfers that it has submitted, and submits none twice.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import logging
 import threading
@@ -14,11 +15,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from dray import DrayError
+from dray import DrayError, DrayPermanentError
 from dray.client import Content, Place, Request, Retry, Scitag
 from dray_fts import sites
 from dray_fts.database import Change
-from dray_fts.endpoints import LATER_KINDS, OVER_KINDS
+from dray_fts.endpoints import AWAY_KINDS, LATER_KINDS, OVER_KINDS
 from dray_fts.states import file_state, reason_of, reason_of_error
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["Driver", "request_of", "transfer_id"]
 
 WORKERS = 8
-BATCH = 400
+BATCH = 100
 QUERY_MAX = 1000
 PAUSE_FIRST = 2.0
 PAUSE_MAX = 60.0
-HOUSEKEEPING_SECONDS = 60.0
+HOUSEKEEPING_SECONDS = 1.0
 LABEL_BYTES_MAX = 256
 EXISTS_REASON = "DESTINATION [17] Destination file exists and overwrite is not enabled"
 _LOG = logging.getLogger(__name__)
@@ -47,42 +48,81 @@ def transfer_id(row: Row) -> str:
     return f"{row['job_id']}.{row['number']}"
 
 
+class _SourceError(Exception):
+    """The endpoint of the source refused a ticket, or did not answer."""
+
+    def __init__(self, error: DrayError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Driver:
-    """A thread that drives endpoints."""
+    """Threads that drive endpoints: one for each endpoint, so that no endpoint delays another."""
 
     def __init__(self, database: Database, endpoints: Endpoints, limits: Limits) -> None:
-        """Create the driver. :meth:`start` starts its thread."""
-        self._database, self._endpoints, self._limits = database, endpoints, limits
-        self._wake = threading.Event()
-        self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name="dray-fts-driver", daemon=True)
-        self._workers = ThreadPoolExecutor(WORKERS, "dray-fts")
-        self._housekeeping = 0.0
+        """Create the driver. :meth:`start` starts its threads."""
+        self._database, self._limits = database, limits
+        self._stop = threading.Event()
+        self._lanes = [_Lane(name, database, endpoints, limits) for name in endpoints.names]
+        self._threads = [threading.Thread(target=self._keep_house, daemon=True)]
+        for lane in self._lanes:
+            name = f"dray-fts-{lane.endpoint}"
+            thread = threading.Thread(target=self._run, args=(lane,), name=name, daemon=True)
+            self._threads.append(thread)
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
 
     def wake(self) -> None:
-        """Begin the next round now."""
-        self._wake.set()
+        """Begin the next rounds now."""
+        for lane in self._lanes:
+            lane.wake.set()
 
     def stop(self) -> None:
-        """End the thread after its current call. Transfers continue at their endpoints."""
-        self._is_stopping = True
-        self._wake.set()
-        self._thread.join()
-        self._workers.shutdown(cancel_futures=True)
+        """End the threads after their current calls. Transfers continue at their endpoints."""
+        self._stop.set()
+        self.wake()
+        for thread in self._threads:
+            thread.join()
+        for lane in self._lanes:
+            lane.close()
 
-    def _run(self) -> None:
-        while not self._is_stopping:
-            self._wake.clear()
+    def _run(self, lane: _Lane) -> None:
+        while not self._stop.is_set():
+            lane.wake.clear()
             try:
-                self.round()
+                lane.round()
             except Exception:
                 # The next round begins from the database, so nothing is lost.
-                _LOG.exception("a round of the driver failed")
-            self._wake.wait(self._limits.poll_seconds)
+                _LOG.exception("a round for endpoint %s failed", lane.endpoint)
+            lane.wake.wait(self._limits.poll_seconds)
+
+    def _keep_house(self) -> None:
+        """Cancel files that have waited too long, and delete old jobs."""
+        while not self._stop.wait(HOUSEKEEPING_SECONDS):
+            try:
+                self._database.expire()
+                self._database.forget(self._limits.keep_days * 86400)
+            except Exception:
+                _LOG.exception("cannot delete old jobs")
+
+
+class _Lane:
+    """Makes the calls to one endpoint of destinations, and to the endpoints of its sources."""
+
+    def __init__(
+        self, endpoint: str, database: Database, endpoints: Endpoints, limits: Limits
+    ) -> None:
+        self.endpoint = endpoint
+        self.wake = threading.Event()
+        self._database, self._endpoints, self._limits = database, endpoints, limits
+        self._workers = ThreadPoolExecutor(WORKERS, f"dray-fts-{endpoint}")
+
+    def close(self) -> None:
+        """End the workers."""
+        self._workers.shutdown(cancel_futures=True)
 
     def round(self) -> None:
         """Make all calls that are due.
@@ -90,14 +130,10 @@ class Driver:
         Cancellations come last and in the same thread: no submission of a canceled file can arrive
         after its cancellation.
         """
-        self._submit(self._database.due(BATCH))
-        self._poll(self._database.live())
-        self._settle("to_cancel", self._database.to_cancel(BATCH))
-        self._settle("to_change", self._database.to_change(BATCH))
-        if time.monotonic() - self._housekeeping > HOUSEKEEPING_SECONDS:
-            self._housekeeping = time.monotonic()
-            self._database.forget(self._limits.keep_days * 86400)
-        self._database.expire()
+        self._submit(self._database.due(self.endpoint, BATCH))
+        self._poll(self._database.live(self.endpoint))
+        for flag in ("to_cancel", "to_change"):
+            self._settle(flag, self._database.flagged(flag, self.endpoint, BATCH))
 
     # --- submission -------------------------------------------------------------------------------
 
@@ -107,55 +143,67 @@ class Driver:
                 known = self._query(group)
             except DrayError as error:
                 for row in group:
-                    self._put_off(row, error)
+                    self._refused(row, error)
                 continue
-            list(self._workers.map(lambda row, known=known: self._begin(row, known), group))
+            begin = functools.partial(self._begin, known=known)
+            changes = self._workers.map(begin, group)
+            # One commit for the whole group. After a kill, the query above finds the transfers.
+            self._database.apply([change for change in changes if change is not None])
 
-    def _begin(self, row: Row, known: dict[str, Transfer | None]) -> None:
+    def _begin(self, row: Row, known: dict[str, Transfer | None]) -> Change | None:
         """Submit the transfer of a file, unless an earlier driver has submitted it."""
         try:
-            found = known.get(transfer_id(row))
-            if found is None:
+            if known.get(transfer_id(row)) is None:
                 self._send(row)
-            self._database.apply([Change(row["file_id"], "READY")])
+        except _SourceError as error:
+            return self._refused(row, error.error, is_source=True)
         except DrayError as error:
-            if error.kind in LATER_KINDS:
-                self._put_off(row, error)
-            else:
-                self._fail(row, reason_of_error(error))
+            return self._refused(row, error)
         except Exception:
             _LOG.exception("cannot submit the transfer %s", transfer_id(row))
-            self._fail(row, "TRANSFER [70] internal error of the FTS service; see its log")
+            return _failed(row, "TRANSFER [70] internal error of the FTS service; see its log")
+        return Change(row["file_id"], "READY")
 
     def _send(self, row: Row) -> None:
         owner, id = row["owner"], transfer_id(row)
         source = sites.Place(row["source_endpoint"], row["source_path"])
-        place = Place(source.path)
-        if row["source_endpoint"] != row["dest_endpoint"]:
-            key = self._endpoints.key(row["dest_endpoint"], owner)
-            ticket = self._endpoints.mint(source, owner, id, key)
-            place = Place(self._endpoints.url(source), ticket.ticket, ticket.key, ticket.address)
-        is_last = row["number"] == len(self._database.files(row["job_id"])) - 1
+        place, ticket = Place(source.path), None
+        if source.endpoint != self.endpoint:
+            key = self._endpoints.key(self.endpoint, owner)
+            try:
+                ticket = self._endpoints.mint(source, owner, id, key)
+                url = self._endpoints.url(source)
+            except (DrayError, KeyError) as error:
+                raise _SourceError(_known(error, source.endpoint)) from error
+            place = Place(url, ticket.ticket, ticket.key, ticket.address)
+        is_last = row["job_type"] != "H" or self._database.is_last(row)
         request = request_of(row, place, is_last=is_last)
-        self._endpoints.client(row["dest_endpoint"], owner).submit(request)
+        try:
+            self._endpoints.ask(self.endpoint, owner, lambda client: client.submit(request))
+        except DrayError as error:
+            # After an error that may pass, the submission may have arrived.
+            if ticket is not None and error.kind not in LATER_KINDS:
+                self._endpoints.revoke(source, owner, ticket.id)
+            raise
 
-    def _put_off(self, row: Row, error: DrayError) -> None:
-        """Submit a transfer later, unless it has waited too long or has an alternative."""
-        has_waited = time.time() - row["queued_since"] > self._limits.wait_seconds
-        has_alternative = row["job_type"] == "R" and any(
-            each["file_index"] == row["file_index"] and each["file_state"] == "NOT_USED"
-            for each in self._database.files(row["job_id"])
-        )
-        if error.kind not in LATER_KINDS or has_waited or has_alternative:
-            self._fail(row, reason_of_error(error))
-            return
+    def _refused(self, row: Row, error: DrayError, *, is_source: bool = False) -> Change | None:
+        """Submit a transfer later, or return the change to FAILED.
+
+        A file does not wait for an endpoint of a source if the file has an alternative.
+        """
+        reason, now = reason_of_error(error, is_source=is_source), time.time()
+        away_since = row["away_since"] or now
+        if (
+            error.kind not in LATER_KINDS
+            or (error.kind in AWAY_KINDS and now - away_since > self._limits.wait_seconds)
+            or (is_source and self._database.has_alternative(row))
+        ):
+            return _failed(row, reason)
         pause = min(PAUSE_FIRST * 2 ** min(row["pauses"], 8), PAUSE_MAX)
         _LOG.warning("transfer %s waits %g s: %s", transfer_id(row), pause, error)
-        self._database.postpone(row["file_id"], time.time() + pause, reason_of_error(error))
-
-    def _fail(self, row: Row, reason: str) -> None:
-        change = Change(row["file_id"], "FAILED", reason, finish_time=time.time())
-        self._database.apply([change])
+        is_away = error.kind in AWAY_KINDS
+        self._database.postpone(row["file_id"], now + pause, reason, is_away=is_away)
+        return None
 
     # --- live transfers ---------------------------------------------------------------------------
 
@@ -165,7 +213,7 @@ class Driver:
                 known = self._query(group)
             except DrayError as error:
                 # Endpoints continue without the service. The next round asks again.
-                _LOG.warning("cannot query endpoint %s: %s", group[0]["dest_endpoint"], error)
+                _LOG.warning("cannot query endpoint %s: %s", self.endpoint, error)
                 continue
             changes = [self._change(row, known.get(transfer_id(row))) for row in group]
             self._database.apply([change for change in changes if change is not None])
@@ -207,10 +255,12 @@ class Driver:
         """Return the metadata of a file with a description of the existing destination."""
         if not json.loads(row["params"])["dst_file_report"]:
             return None
-        client = self._endpoints.client(row["dest_endpoint"], row["owner"])
+        owner, path = row["owner"], row["dest_path"]
         try:
-            size = client.stat(row["dest_path"]).size
-            checksum = client.checksum(row["dest_path"]).checksum
+            size = self._endpoints.ask(self.endpoint, owner, lambda client: client.stat(path)).size
+            checksum = self._endpoints.ask(
+                self.endpoint, owner, lambda client: client.checksum(path)
+            ).checksum
         except DrayError as error:
             _LOG.warning("cannot describe the destination of %s: %s", transfer_id(row), error)
             return None
@@ -242,17 +292,21 @@ class Driver:
         list(self._workers.map(settle, rows))
 
     def _cancel(self, row: Row) -> None:
-        client = self._endpoints.client(row["dest_endpoint"], row["owner"])
-        client.cancel(transfer_id(row))
+        id = transfer_id(row)
+        self._endpoints.ask(self.endpoint, row["owner"], lambda client: client.cancel(id))
 
     def _prioritise(self, row: Row) -> None:
-        client = self._endpoints.client(row["dest_endpoint"], row["owner"])
-        client.change(transfer_id(row), priority=row["priority"])
+        id, priority = transfer_id(row), row["priority"]
+        self._endpoints.ask(
+            self.endpoint, row["owner"], lambda client: client.change(id, priority=priority)
+        )
 
     def _query(self, rows: list[Row]) -> dict[str, Transfer | None]:
-        """Query the transfers of files that one endpoint drives for one owner."""
-        client = self._endpoints.client(rows[0]["dest_endpoint"], rows[0]["owner"])
-        return client.query([transfer_id(row) for row in rows])
+        """Query the transfers of files of one owner."""
+        ids = [transfer_id(row) for row in rows]
+        return self._endpoints.ask(
+            self.endpoint, rows[0]["owner"], lambda client: client.query(ids)
+        )
 
 
 def request_of(row: Row, source: Place, *, is_last: bool) -> Request:
@@ -288,13 +342,34 @@ def request_of(row: Row, source: Place, *, is_last: bool) -> Request:
 
 
 def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Group files by endpoint and owner, at most as many as one query permits."""
-    groups: dict[tuple[str, str], list[Row]] = {}
+    """Group files by owner, at most as many as one query permits."""
+    groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault((row["dest_endpoint"], row["owner"]), []).append(row)
+        groups.setdefault(row["owner"], []).append(row)
     for group in groups.values():
         for first in range(0, len(group), QUERY_MAX):
             yield group[first : first + QUERY_MAX]
+
+
+def _failed(row: Row, reason: str) -> Change:
+    return Change(row["file_id"], "FAILED", reason, finish_time=time.time())
+
+
+def _known(error: Exception, endpoint: str) -> DrayError:
+    """Return the error of a call. An endpoint may be missing in a new configuration."""
+    if isinstance(error, DrayError):
+        return error
+    text = f"the configuration of the FTS service no longer has the endpoint {endpoint}"
+    return DrayPermanentError(
+        text,
+        kind="not_found",
+        status="permanent",
+        end="source",
+        operation="read the source",
+        file=None,
+        cause=text,
+        remedy="add the endpoint again",
+    )
 
 
 def _seconds_of(transfer: Transfer) -> float:

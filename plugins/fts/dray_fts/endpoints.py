@@ -6,29 +6,34 @@ import contextlib
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from dray import DrayError
 from dray.client import Client, Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dray.client import Ticket
     from dray.client import You as Caller
     from dray_fts.settings import Endpoint
     from dray_fts.sites import Place
 
-__all__ = ["LATER_KINDS", "OVER_KINDS", "Endpoints"]
+__all__ = ["AWAY_KINDS", "LATER_KINDS", "OVER_KINDS", "Endpoints"]
 
-LATER_KINDS = ("unreachable", "timed_out", "busy", "no_place")
+AWAY_KINDS = ("unreachable", "timed_out")
+"""Kinds of errors that mean an unreachable endpoint."""
+LATER_KINDS = (*AWAY_KINDS, "busy", "no_place")
 """Kinds of errors after which the same request may succeed later."""
 OVER_KINDS = ("not_found", "already_exists")
 """Kinds of errors for a transfer that has ended, or whose record is deleted."""
 KEY_SECONDS = 600.0
 CALL_SECONDS = 20.0
+AWAY_SECONDS = 2.0
 CHECK_SECONDS = 60
 PATHS_MAX = 100
+T = TypeVar("T")
 
 
 class Endpoints:
@@ -39,26 +44,46 @@ class Endpoints:
         self._known = known
         self._clients: dict[tuple[str, str], Client] = {}
         self._keys: dict[str, tuple[float, str]] = {}
+        self._away: dict[str, tuple[float, DrayError]] = {}
         self._lock = threading.Lock()
 
-    def client(self, name: str, owner: str) -> Client:
-        """Return the client of an endpoint with the credential for an owner.
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of all endpoints."""
+        return list(self._known)
 
-        :raises DrayError: if the configuration no longer has the endpoint, or if a credential is
-            not usable.
+    def ask(self, name: str, owner: str, what: Callable[[Client], T]) -> T:
+        """Call an endpoint with the credential for an owner.
+
+        If a call found the endpoint unreachable less than two seconds ago, its error is raised
+        again without a call. So many files do not wait for the same endpoint one after the other.
+
+        :raises DrayError: the error of the call.
         """
         with self._lock:
+            since, error = self._away.get(name, (0.0, None))
+            if error is not None and time.monotonic() - since < AWAY_SECONDS:
+                raise error
             client = self._clients.get((name, owner))
             if client is None:
                 client = self._clients[name, owner] = self._open(name, owner)
-            return client
+        try:
+            answer = what(client)
+        except DrayError as caught:
+            if caught.kind in AWAY_KINDS:
+                with self._lock:
+                    self._away[name] = (time.monotonic(), caught)
+            raise
+        with self._lock:
+            self._away.pop(name, None)
+        return answer
 
     def key(self, name: str, owner: str) -> str:
         """Return the fingerprint of an endpoint. Tickets are minted for this key."""
         with self._lock:
             since, key = self._keys.get(name, (0.0, ""))
         if not key or time.monotonic() - since > KEY_SECONDS:
-            key = self.client(name, owner).endpoint().key
+            key = self.ask(name, owner, Client.endpoint).key
             with self._lock:
                 self._keys[name] = (time.monotonic(), key)
         return key
@@ -67,15 +92,18 @@ class Endpoints:
         """Return the URL of a place in the form that another endpoint can use."""
         return f"{self._known[place.endpoint].url.rstrip('/')}{place.path}"
 
-    def knows(self, name: str) -> bool:
-        """Return true if the configuration has this endpoint."""
-        return name in self._known
-
     def mint(self, place: Place, owner: str, transfer: str, peer_key: str) -> Ticket:
         """Mint a ticket to read a file, for the endpoint with the given key."""
-        return self.client(place.endpoint, owner).mint_ticket(
-            transfer, "read", [place.path], peer_key
+        return self.ask(
+            place.endpoint,
+            owner,
+            lambda client: client.mint_ticket(transfer, "read", [place.path], peer_key),
         )
+
+    def revoke(self, place: Place, owner: str, ticket: str) -> None:
+        """Revoke a ticket that no transfer uses. An error is ignored, because tickets expire."""
+        with contextlib.suppress(DrayError):
+            self.ask(place.endpoint, owner, lambda client: client.revoke_ticket(ticket))
 
     def whose(self, name: str, token: str) -> Caller:
         """Return the identity of a bearer token, which the endpoint checks."""
@@ -114,15 +142,16 @@ class Endpoints:
 
     def _open(self, name: str, owner: str) -> Client:
         how = self._known[name]
-        token = None if how.token_file is None else _TokenFile(how.token_file, owner)
+        # The names of owners are checked (people.py), so they do not lead out of the folder.
+        path = None if how.token_file is None else how.token_file.replace("{owner}", owner)
         return Client(
             how.url,
-            token=None if token is None else token.path,
+            token=None if path is None else Path(path),
             ca=None if how.pin else how.ca,
             certificate=how.certificate,
             key=how.key,
             pin=how.pin,
-            policy=Policy(seconds=CALL_SECONDS),
+            policy=Policy(seconds=CALL_SECONDS, tries=2),
         )
 
     def _with_token(self, name: str, token: str) -> Client:
@@ -134,16 +163,3 @@ class Endpoints:
             pin=how.pin,
             policy=Policy(seconds=CALL_SECONDS, tries=2),
         )
-
-
-class _TokenFile:
-    """The path of a token file, with the owner in place of ``{owner}``."""
-
-    def __init__(self, pattern: str, owner: str) -> None:
-        from pathlib import Path
-
-        # Owners of certificates are names (settings.py). The owner of a token comes from an
-        # endpoint, and must not lead out of the folder.
-        if "{owner}" in pattern and ("/" in owner or owner in ("", ".", "..")):
-            raise ValueError(f"the owner {owner!r} cannot be part of a file name")
-        self.path = Path(pattern.replace("{owner}", owner))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dray import DrayError
 from dray_fts.endpoints import LATER_KINDS
+from dray_fts.settings import NAME
 from dray_fts.tls import CHAIN, owner_of, subject_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from dray_fts.endpoints import Endpoints
     from dray_fts.settings import Settings
 
-__all__ = ["Person", "RefusedError", "identify"]
+__all__ = ["NOBODY", "Person", "RefusedError", "identify"]
 
 TOKEN_SECONDS_USUAL = 3600.0
 
@@ -59,6 +60,10 @@ class Person:
         return hashlib.sha256(f"{self.dn} {self.vo}".encode()).hexdigest()[:16]
 
 
+NOBODY = Person("", "", "", is_administrator=False)
+"""The caller of a call that needs no credential."""
+
+
 def identify(request: Request, settings: Settings, endpoints: Endpoints) -> Person:
     """Return the caller of a request.
 
@@ -74,7 +79,10 @@ def identify(request: Request, settings: Settings, endpoints: Endpoints) -> Pers
         raise RefusedError(
             401, "no credential; send a client certificate that the service trusts, or a token"
         )
-    dn = subject_of(owner_of(chain))
+    try:
+        dn = subject_of(owner_of(chain))
+    except ValueError as error:
+        raise RefusedError(403, f"the certificate cannot be used: {error}") from error
     user = settings.users.get(dn)
     if user is None:
         raise RefusedError(
@@ -94,6 +102,10 @@ def _by_token(token: str, settings: Settings, endpoints: Endpoints) -> Person:
     if you.owner is None or you.principal is None:
         raise RefusedError(
             403, f"endpoint {settings.tokens_at} maps the token to no owner; add a rule to its map"
+        )
+    if not NAME.fullmatch(you.owner):
+        raise RefusedError(
+            403, f"the owner {you.owner!r} of the token has more than letters, digits and `._-`"
         )
     return Person(
         owner=you.owner,

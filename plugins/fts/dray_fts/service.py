@@ -16,7 +16,7 @@ from dray_fts import delegation, job_calls, refused
 from dray_fts.database import Database
 from dray_fts.driver import Driver
 from dray_fts.endpoints import Endpoints
-from dray_fts.people import Person, RefusedError, identify
+from dray_fts.people import NOBODY, Person, RefusedError, identify
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -123,18 +123,20 @@ class Service:
     def _handler(self, call: Call) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:
             try:
+                person = await run_in_threadpool(self._identify, request)
+                # A stranger's body is never read.
                 body = await self._body(request)
-                return await run_in_threadpool(self._answer, call, request, body)
+                return await run_in_threadpool(call, self, person, request, body)
             except RefusedError as error:
                 return refusal(error.code, str(error))
 
         return handle
 
-    def _answer(self, call: Call, request: Request, body: bytes) -> Response:
-        # Clients ask for the version before they choose a credential.
+    def _identify(self, request: Request) -> Person:
+        # Clients ask for the versions before they choose a credential.
         if request.url.path == "/":
-            return _root(self, None, request, body)
-        return call(self, identify(request, self.settings, self.endpoints), request, body)
+            return NOBODY
+        return identify(request, self.settings, self.endpoints)
 
     async def _body(self, request: Request) -> bytes:
         limit = self.settings.limits.body_bytes
@@ -169,7 +171,7 @@ def refusal(code: int, text: str) -> Response:
     return JSONResponse({"status": status, "message": text}, code, headers)
 
 
-def _root(service: Service, person: Person | None, request: Request, body: bytes) -> Response:
+def _root(service: Service, person: Person, request: Request, body: bytes) -> Response:
     """``GET /``: the versions."""
     del person, request, body
     links = {"jobs": {"href": "/jobs"}, "whoami": {"href": "/whoami"}}

@@ -14,10 +14,11 @@ from dray_fts.sites import NoPlaceError, Prefix, SiteMap
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Endpoint", "Limits", "Settings", "SettingsError", "User", "read"]
+__all__ = ["NAME", "Endpoint", "Limits", "Settings", "SettingsError", "User", "read"]
 
 T = TypeVar("T")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Names of endpoints and owners."""
 _PATH = re.compile(r"/[^/?#\s]+(/[^?#\s]*)?")
 
 
@@ -125,7 +126,7 @@ class _Table:
     def name(self, key: str) -> str:
         """Return a name that is safe in paths and ids."""
         text = self.take(key, str)
-        if not _NAME.fullmatch(text):
+        if not NAME.fullmatch(text):
             raise SettingsError(
                 f"{self._place}: {key} is {text!r}; write letters, digits and `._-` only"
             )

@@ -120,7 +120,10 @@ def reason_of(transfer: Transfer) -> str:
     return reason_of_error(error)
 
 
-def reason_of_error(error: DrayError) -> str:
-    """Return an error in FTS's form: ``SCOPE [NUMBER] TEXT``."""
-    scope = _SCOPES.get(error.end, "TRANSFER")
+def reason_of_error(error: DrayError, *, is_source: bool = False) -> str:
+    """Return an error in FTS's form: ``SCOPE [NUMBER] TEXT``.
+
+    :param is_source: true for the error of a call to the endpoint of the source.
+    """
+    scope = "SOURCE" if is_source else _SCOPES.get(error.end, "TRANSFER")
     return f"{scope} [{_NUMBERS.get(error.kind, 70)}] {error}"[:REASON_CHARACTERS_MAX]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from typing import TYPE_CHECKING, Any, cast
 
 from cryptography import x509
-from cryptography.x509.oid import ExtensionOID, NameOID, ObjectIdentifier
+from cryptography.x509.oid import NameOID, ObjectIdentifier
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ CHAIN = "dray_fts.chain"
 """Key of the ASGI scope: the verified chain of the client's certificate, or an empty list."""
 
 _PROXY_INFO = ObjectIdentifier("1.3.6.1.5.5.7.1.14")
+_SEVERAL = re.compile(r"/[A-Za-z0-9.]+=")
 #: Short names of attributes, as openssl and FTS write them.
 _SHORT = {
     NameOID.DOMAIN_COMPONENT: "DC",
@@ -75,27 +77,23 @@ def owner_of(chain: Sequence[Certificate]) -> Certificate:
 
 
 def subject_of(certificate: Certificate) -> str:
-    """Return the subject in the form of openssl, ``/DC=org/CN=alice``."""
+    """Return the subject in the form of openssl, ``/DC=org/CN=alice``.
+
+    :raises ValueError: if a part of the subject looks like several parts. Two subjects could
+        otherwise have the same form.
+    """
     parts = []
     for name in certificate.subject:
         short = _SHORT.get(name.oid, name.oid.dotted_string)
         value = name.value if isinstance(name.value, str) else name.value.hex()
+        if _SEVERAL.search(value):
+            raise ValueError(f"the {short} of its subject is {value!r}")
         parts.append(f"/{short}={value}")
     return "".join(parts)
 
 
 def _is_proxy(certificate: Certificate) -> bool:
-    # An authority's certificate is never a proxy.
     return any(extension.oid == _PROXY_INFO for extension in certificate.extensions)
-
-
-def is_authority(certificate: Certificate) -> bool:
-    """Return true for the certificate of an authority."""
-    try:
-        found = certificate.extensions.get_extension_for_oid(ExtensionOID.BASIC_CONSTRAINTS)
-    except x509.ExtensionNotFound:
-        return False
-    return cast("x509.BasicConstraints", found.value).ca
 
 
 class PeerProtocol(H11Protocol):
