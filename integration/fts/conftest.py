@@ -34,6 +34,8 @@ def make_pems(folder: Path) -> tuple[Authority, dict[str, Path]]:
         pems[name] = authority.issue(name, is_rsa=True).file()
     person = authority.issue("alice2", "/DC=org/DC=dray/CN=alice", is_rsa=True)
     pems["proxy"] = authority.proxy(person, "proxy", is_rsa=True).file()
+    # One name, which looks like two.
+    pems["tricky"] = authority.issue("tricky", "/DC=org/DC=dray\\/CN=alice", is_rsa=True).file()
     stranger = folder / "stranger"
     stranger.mkdir()
     pems["stranger"] = Authority(stranger).issue("alice", is_rsa=True).file()

@@ -189,12 +189,12 @@ class Face:
         assert answer.code == 200, answer
         return str(answer.json["job_id"])
 
-    def wait(self, job_id: str, seconds: float = END_SECONDS) -> Json:
+    def wait(self, job_id: str, seconds: float = END_SECONDS, user: str = "alice") -> Json:
         """Wait until a job has ended. Return the job with its files."""
         fields = "file_id,file_state,reason,source_surl,start_time,finish_time,filesize"
         until = time.monotonic() + seconds
         while True:
-            answer = self.ask("GET", f"/jobs/{job_id}?files={fields},file_metadata")
+            answer = self.ask("GET", f"/jobs/{job_id}?files={fields},file_metadata", user=user)
             assert answer.code == 200, answer
             if answer.json["job_state"] in FINAL:
                 return answer.json

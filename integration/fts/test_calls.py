@@ -198,7 +198,20 @@ def test_strangers_are_refused(face: Face) -> None:
     # A certificate with the right name from an unknown authority does not reach the service.
     with pytest.raises(httpx.HTTPError):
         face.ask("GET", "/jobs", user="stranger")
+    tricky = face.ask("GET", "/jobs", user="tricky")
+    assert tricky.code == 403
+    assert "the DC of its subject is 'dray/CN=alice'" in tricky.json["message"]
     assert face.ask("GET", "/whoami", user="proxy").json["user_dn"] == "/DC=org/DC=dray/CN=alice"
+
+
+def test_the_endpoint_knows_the_owner_of_a_job(face: Face) -> None:
+    make(face, "of-bob")
+    job_id = face.submit([pair("of-bob")], user="bob")
+    face.wait(job_id, user="root")
+    id = f"{job_id}.0"
+    with face.ends["b"].client(subject="bob") as bob, face.ends["b"].client() as alice:
+        assert bob.transfer(id).owner == "bob"
+        assert alice.query([id]) == {id: None}
 
 
 def test_bodies_have_limits(face: Face) -> None:
