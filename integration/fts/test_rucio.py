@@ -5,6 +5,7 @@ Nothing of dray is installed in the environment of Rucio. The RSEs have the attr
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -110,6 +111,16 @@ class Scene:
         with self.ends[site].client() as client:
             return client.query([id])[id]
 
+    @contextlib.contextmanager
+    def held(self, site: str, request: Mapping[str, Any], count: int) -> Iterator[Transfer]:
+        """Suspend the source when this many bytes are durable, so that the transfer stays live."""
+        found = self.await_durable(site, request, count)
+        self.ends["a"].suspend()
+        try:
+            yield found
+        finally:
+            self.ends["a"].resume()
+
     def await_durable(self, site: str, request: Mapping[str, Any], count: int) -> Transfer:
         """Wait until this many bytes of a transfer are durable."""
         until = time.monotonic() + READY_SECONDS
@@ -185,8 +196,7 @@ def test_rucios_retry_resumes(scene: Scene) -> None:
     rule = scene.do("add_rule", name=dataset, rse="B-RSE")
     scene.do("submit", tool="fts3")
     (request,) = scene.requests(name)
-    found = scene.await_durable("b", request, 4 * MIB)
-    with scene.ends["b"].client() as client:
+    with scene.held("b", request, 4 * MIB) as found, scene.ends["b"].client() as client:
         # The administrator of the endpoint cancels the transfer.
         client.cancel(found.id)
     assert scene.carry(rule, name)["state"] == "REPLICATING"
@@ -209,9 +219,9 @@ def test_a_killed_service_and_endpoint_use_up_no_try(scene: Scene) -> None:
     rule = scene.do("add_rule", name=dataset, rse="B-RSE")
     scene.do("submit", tool="fts3")
     (request,) = scene.requests(name)
-    scene.await_durable("b", request, 4 * MIB)
-    scene.ends["b"].kill()
-    scene.face.kill()
+    with scene.held("b", request, 4 * MIB):
+        scene.ends["b"].kill()
+        scene.face.kill()
     # Rucio's poller gets no answer, and waits.
     scene.do("poll", tool="fts3")
     scene.face.start()
@@ -233,18 +243,18 @@ def test_a_deleted_rule_cancels_its_job(scene: Scene) -> None:
     rule = scene.do("add_rule", name=dataset, rse="B-RSE")
     scene.do("submit", tool="fts3")
     (request,) = scene.requests(name)
-    scene.await_durable("b", request, MIB)
-    scene.do("set_priority", id=rule, priority=5)
-    job = f"/jobs/{request['external_id']}"
-    assert scene.face.ask("GET", f"{job}/priority").json == 5
     until = time.monotonic() + READY_SECONDS
-    while (found := scene.transfer("b", request)) and found.request["priority"] != 5:
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    scene.do("end_rule", id=rule)
-    assert scene.face.ask("GET", f"{job}/job_state").json == "CANCELED"
+    with scene.held("b", request, MIB):
+        scene.do("set_priority", id=rule, priority=5)
+        job = f"/jobs/{request['external_id']}"
+        assert scene.face.ask("GET", f"{job}/priority").json == 5
+        while (found := scene.transfer("b", request)) and found.request["priority"] != 5:
+            assert time.monotonic() < until, found
+            time.sleep(0.05)
+        scene.do("end_rule", id=rule)
+        assert scene.face.ask("GET", f"{job}/job_state").json == "CANCELED"
     while (found := scene.transfer("b", request)) and found.state != "cancelled":
-        assert time.monotonic() < until
+        assert time.monotonic() < until + READY_SECONDS, found
         time.sleep(0.05)
     assert not scene.file("b", "rse", name).exists()
 

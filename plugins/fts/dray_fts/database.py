@@ -232,12 +232,14 @@ class Database:
             return done.rowcount
 
     def prioritise(self, job_id: str, priority: int) -> None:
-        """Change the priority of a job. The driver changes its transfers."""
+        """Change the priority of a job. The driver changes its transfers.
+
+        A submitted file counts too, because the driver may be submitting its transfer now.
+        """
         with self._change() as db:
             db.execute("UPDATE job SET priority = ? WHERE job_id = ?", (priority, job_id))
             db.execute(
-                "UPDATE file SET to_change = 1 WHERE job_id = ? "
-                "AND file_state IN ('READY', 'ACTIVE')",
+                f"UPDATE file SET to_change = 1 WHERE job_id = ? AND file_state IN {LIVE}",
                 (job_id,),
             )
 
