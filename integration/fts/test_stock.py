@@ -50,7 +50,15 @@ def test_submit_status_list_cancel(face: Face) -> None:
     sum = f"ADLER32:{zlib.adler32(content):08x}"
     options = ["--compare-checksum", "--job-metadata", '{"k": 1}', "--file-metadata", "m", "-o"]
     out = said(
-        face, "fts-rest-transfer-submit", *options, "-b", f"{A}/stock/1", f"{B}/stock/1", sum
+        face,
+        "fts-rest-transfer-submit",
+        *options,
+        "-b",
+        "-i",
+        "1",
+        f"{A}/stock/1",
+        f"{B}/stock/1",
+        sum,
     )
     assert "Job finished with state FINISHED" in out, out
     job_id = out.partition("Job id: ")[2].split()[0]
@@ -85,6 +93,8 @@ def test_a_failure_has_its_reason(face: Face) -> None:
         "fts-rest-transfer-submit",
         *words,
         "-b",
+        "-i",
+        "1",
         f"{A}/stock/bad",
         f"{B}/stock/bad",
         "ADLER32:00000001",
