@@ -76,8 +76,8 @@ struct File {
 struct Stream {
     /// Number of blocks that were passed to the stream and not yet reported as sent.
     queued: u32,
-    /// True if the source has requested the end of the stream and the runtime has not reported the
-    /// loss yet.
+    /// True if the source has requested the end of the stream, and the runtime has not reported yet
+    /// that the stream has ended.
     is_given_up: bool,
 }
 

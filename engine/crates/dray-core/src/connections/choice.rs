@@ -49,8 +49,8 @@ const WINS: u32 = 2;
 /// Maximum cost of comparisons, as a fraction of the total throughput.
 const COST_MAX: f64 = 0.01;
 
-/// Number of windows before a trial of another setting for writes whose threads wait for each
-/// answer. For these writes, the number of pieces by `ruled` is only a guess.
+/// Number of windows before a trial of another setting, for writes whose threads wait for the
+/// server's answer. For these writes, the setting that `ruled` returns is only a guess.
 const PATIENCE_GUESSED: f64 = 2.0;
 /// Minimum number of windows before a trial of another setting, except for [`PATIENCE_GUESSED`].
 const PATIENCE_RULED: f64 = 32.0;
