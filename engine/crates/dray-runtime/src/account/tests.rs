@@ -49,7 +49,7 @@ fn administrators_the_systems_own_and_strangers_are_refused() {
     assert!(refusal("none").contains("no user id"));
     let unknown = refusal("mallory");
     assert!(
-        unknown.contains("mapping") && unknown.contains("mallory"),
+        unknown.contains("does not have") && unknown.contains("mallory"),
         "{unknown}"
     );
 }

@@ -2,9 +2,9 @@
 
 use crate::sink::files::{Space, folder_of, unless};
 use dray_core::lock::LockExt;
-use dray_core::{ContentKey, ErrorKind, Name, RelPath, Result};
+use dray_core::{ContentKey, End, Error, ErrorKind, Name, RelPath, Result};
 use dray_link::open_file::OpenFile;
-use dray_log::{Ending, FileBegin, ObjectLog, PartialFile};
+use dray_log::{Ending, FileBegin, FileNumber, ObjectLog, PartialFile};
 use dray_store::PartialRequest;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -72,5 +72,34 @@ impl Space {
                 Err(error)
             }
         }
+    }
+
+    /// Records the begin of a file in the log. Appends the record immediately: another transfer that
+    /// is about to begin the same file reads this log.
+    pub(super) fn record_begin(&self, begin: FileBegin) -> Result<FileNumber> {
+        let ticket = self.begin_records.push(begin);
+        let mut destination = self.destination()?;
+        if let Some(result) = self.begin_records.result(ticket) {
+            return result;
+        }
+        let mut begun = Vec::new();
+        for (ticket, begin) in self.begin_records.take_waiting() {
+            begun.push((ticket, destination.log.begin_file(begin)));
+        }
+        let written = destination.log.write_pending();
+        let results = begun.into_iter().map(|(ticket, begun)| {
+            let result = begun.and_then(|number| written.clone().map(|()| number));
+            (ticket, result)
+        });
+        // Another thread looks for its result when it gets the destination's lock, so set the
+        // results before the lock is released.
+        self.begin_records.set_results(results);
+        drop(destination);
+        self.begin_records.result(ticket).unwrap_or_else(|| {
+            Err(
+                Error::new(ErrorKind::Internal, End::Sink, "record the file in the log")
+                    .cause("the record is not in the queue of records"),
+            )
+        })
     }
 }

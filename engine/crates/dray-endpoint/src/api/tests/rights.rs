@@ -220,7 +220,10 @@ async fn storage_calls_run_under_the_owners_account() {
         );
     };
     let stat = "/v1/storage/stat?path=/slow/hers";
-    refused(house.get("mallory", stat).await, "mapping");
+    refused(
+        house.get("mallory", stat).await,
+        "which this host does not have",
+    );
     if !is_allowed {
         refused(house.get("alice", stat).await, "CAP_SETUID");
         eprintln!("left out: acting as another account, which this process may not");

@@ -122,7 +122,7 @@ async fn changed_new_and_incomplete_files_are_kept_and_reported() {
         "/fast/run/latest was kept: the slow copy is a link whose target differs from the fast \
             copy",
         "/fast/run/deep/new was kept: the file has no slow copy",
-        "/fast/run/deep/.dray-log was kept: the entry belongs to an unfinished",
+        "/fast/run/deep/.dray-log was kept: it belongs to an unfinished",
     ] {
         assert!(cause.contains(word), "{word}: {cause}");
     }
