@@ -66,8 +66,9 @@ def convert_asset_to_openlineage(asset: Asset, lineage_context: Any) -> OpenLine
 def announce(context: Context, place: str, result: Mapping[str, Any]) -> None:
     """Add the result of the transfer to the events of the task's outlets.
 
-    An outlet that is a ``dray://`` asset gets the result as ``extra``. An ``AssetAlias`` becomes
-    the asset of the destination, which may be unknown when the DAG is written.
+    An outlet that is a ``dray://`` asset, or the asset of ``place``, gets the result as ``extra``.
+    An ``AssetAlias`` becomes the asset of the destination, which may be unknown when the DAG is
+    written.
 
     :param place: URI of the destination.
     """
@@ -81,5 +82,7 @@ def announce(context: Context, place: str, result: Mapping[str, Any]) -> None:
     for outlet in outlets:
         if isinstance(outlet, AssetAlias):
             events[outlet].add(Asset(uri=place), extra=extra)
-        elif isinstance(outlet, Asset) and outlet.uri.startswith("dray://"):
+        elif isinstance(outlet, Asset) and (
+            outlet.uri.startswith("dray://") or outlet.uri == place
+        ):
             events[outlet].extra.update(extra)

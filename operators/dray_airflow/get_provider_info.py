@@ -44,7 +44,11 @@ def get_provider_info() -> dict[str, Any]:
         ),
         "sensors": _modules("dray_airflow.sensors.file", "dray_airflow.sensors.transfer"),
         "hooks": _modules("dray_airflow.hooks.dray"),
-        "triggers": _modules("dray_airflow.triggers.file", "dray_airflow.triggers.transfer"),
+        "triggers": _modules(
+            "dray_airflow.triggers.executor",
+            "dray_airflow.triggers.file",
+            "dray_airflow.triggers.transfer",
+        ),
         "connection-types": [
             {
                 "connection-type": "dray",

@@ -46,8 +46,9 @@ def of_places(inputs: Sequence[str], outputs: Sequence[str], result: dict[str, A
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     def split(uri: str) -> tuple[str, str]:
-        host, _, path = uri.removeprefix("dray://").partition("/")
-        return f"dray://{host}", f"/{path}"
+        scheme, _, rest = uri.partition("://")
+        host, _, path = rest.partition("/")
+        return f"{scheme}://{host}", f"/{path}"
 
     facets: dict[str, OutputDatasetFacet] = {}
     if "bytes" in result:
@@ -63,5 +64,9 @@ def of_places(inputs: Sequence[str], outputs: Sequence[str], result: dict[str, A
 
 
 def _uri(end: End) -> str:
+    from dray.executors import scheme_of
+
+    if scheme_of(end.path) is not None:
+        return end.path
     authority, path = end.split(DrayHook(end.conn_id).settings)
     return assets.uri(authority, path)

@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from dray_airflow.hooks.dray import Settings
     from dray_airflow.identity import TaskKey
 
-__all__ = ["STANDING_KEY", "DrayTransferLink", "page_of", "publish", "show_command", "standing"]
+__all__ = [
+    "STANDING_KEY",
+    "DrayTransferLink",
+    "page_of",
+    "publish",
+    "publish_at",
+    "show_command",
+    "standing",
+]
 
 log = logging.getLogger(__name__)
 
@@ -61,18 +69,22 @@ def show_command(settings: Settings, id: str) -> str:
     return f"dray show {id} --endpoint {settings.authority}"
 
 
-def standing(settings: Settings, transfer: Transfer) -> dict[str, Any]:
-    """Return a transfer's state as a dictionary for users of Airflow."""
+def standing(endpoint: str, show: str, transfer: Transfer) -> dict[str, Any]:
+    """Return a transfer's state as a dictionary for users of Airflow.
+
+    :param endpoint: address of the endpoint or of the service that moves the files.
+    :param show: command or page that shows the transfer.
+    """
     found: dict[str, Any] = {
         "id": transfer.id,
-        "endpoint": settings.url,
+        "endpoint": endpoint,
         "state": transfer.state,
         "as_of": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "files_done": transfer.files.done,
         "files_listed": transfer.files.listed,
         "bytes_durable": transfer.bytes.durable,
         "bytes_listed": transfer.bytes.listed,
-        "show": show_command(settings, transfer.id),
+        "show": show,
     }
     if transfer.error is not None:
         found["error"] = transfer.error.message
@@ -84,8 +96,17 @@ def standing(settings: Settings, transfer: Transfer) -> dict[str, Any]:
 
 
 def publish(context: Context, settings: Settings, transfer: Transfer) -> None:
-    """Store a transfer's state for the link. An error is only logged, so that no task fails."""
+    """Store a transfer's state for the link."""
+    publish_at(context, settings.url, show_command(settings, transfer.id), transfer)
+
+
+def publish_at(context: Context, endpoint: str, show: str, transfer: Transfer) -> None:
+    """Store a transfer's state for the link. An error is only logged, so that no task fails.
+
+    :param endpoint: as for :func:`standing`.
+    :param show: as for :func:`standing`.
+    """
     try:
-        context["ti"].xcom_push(key=STANDING_KEY, value=standing(settings, transfer))
+        context["ti"].xcom_push(key=STANDING_KEY, value=standing(endpoint, show, transfer))
     except Exception as error:
         log.warning("the task's page does not show transfer %s: %s", transfer.id, error)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from dray_airflow import assets, values
+from dray_airflow import assets, by_executor, values
 from dray_airflow.errors import bad_input
 from dray_airflow.hooks.dray import DrayHook
 from dray_airflow.identity import key_of
@@ -18,8 +19,8 @@ from dray_airflow.operators.waiting import WaitingOperator, check_choice, reserv
 from dray_airflow.submission import End, Errand
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime, timedelta
+    from collections.abc import Callable, Sequence
+    from datetime import timedelta
 
     from airflow.sdk import Context
 
@@ -92,6 +93,9 @@ class DrayTransferOperator(WaitingOperator):
     :param transfer_id: replaces the id that is derived from DAG, run, task and map index. If a live
         transfer with this id has a different request, the task fails. With a derived id, such a
         transfer is an older request of this task, and the task cancels it.
+    :param executor_conn_id: connection of the service that moves the files, if a URL has a scheme
+        such as ``globus``. By default ``globus_default`` for this scheme. If this connection does
+        not exist, the environment of the worker has the settings.
     """
 
     template_fields: Sequence[str] = (
@@ -125,6 +129,7 @@ class DrayTransferOperator(WaitingOperator):
         "labels",
         "options",
         "transfer_id",
+        "executor_conn_id",
     )
     ui_color = "#d7e8f5"
 
@@ -162,6 +167,7 @@ class DrayTransferOperator(WaitingOperator):
         labels: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         transfer_id: str | None = None,
+        executor_conn_id: str | None = None,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
         """Store the arguments.
@@ -200,6 +206,40 @@ class DrayTransferOperator(WaitingOperator):
         self.labels = labels
         self.options = options
         self.transfer_id = transfer_id
+        self.executor_conn_id = executor_conn_id
+        #: Cancels the task of an executor, for :meth:`on_kill`.
+        self.cancel_by_executor: Callable[[], None] | None = None
+
+    # --- called by Airflow ------------------------------------------------------------------------
+
+    def execute(self, context: Context) -> Any:  # noqa: ANN401 - as Airflow's own operators
+        """Submit the transfer or resume it, and wait for its end."""
+        if by_executor.scheme_of_ends(*self._ends()) is not None:
+            self._begun_at = datetime.now(timezone.utc)
+            return by_executor.Run(self, context).begin()
+        return super().execute(context)
+
+    def execute_complete(
+        self, context: Context, event: Mapping[str, Any], begun_at: str | None = None
+    ) -> Any:  # noqa: ANN401 - as Airflow's own operators
+        """Continue after the trigger has fired."""
+        if "executor" in event:
+            return by_executor.Run(self, context).complete(event)
+        return super().execute_complete(context, event, begun_at)
+
+    def on_kill(self) -> None:
+        """Cancel the transfer. Durable data is kept."""
+        if self.cancel_by_executor is None:
+            super().on_kill()
+            return
+        self._is_told_to_end = True
+        self.cancel_by_executor()
+
+    def _recall(self, context: Context) -> None:
+        if by_executor.scheme_of_ends(*self._ends()) is not None:
+            by_executor.Run(self, context).recall()
+            return
+        super()._recall(context)
 
     # --- the request ------------------------------------------------------------------------------
 
@@ -213,6 +253,12 @@ class DrayTransferOperator(WaitingOperator):
         :raises DrayTaskFailure: if a field is invalid. The message names the field.
         """
         sources, destination = self._ends()
+        if (scheme := by_executor.scheme_of_ends(sources, destination)) is not None:
+            raise bad_input(
+                "reserve the transfer",
+                f"{scheme}:// URLs are moved by a service that promises nothing",
+                "leave this task out of the reservation: name the other tasks in tasks",
+            )
         self._check_client(sources)
         return Errand(
             sources,

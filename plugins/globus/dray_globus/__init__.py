@@ -14,7 +14,7 @@ from dray_globus.jobs import Options
 from dray_globus.report import GlobusEvent, GlobusTask
 from dray_globus.settings import Settings
 from dray_globus.sites import SiteMap
-from dray_globus.store import FileStore, Store
+from dray_globus.store import FileStore
 from dray_globus.urls import GlobusPlace, is_globus, parse
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ __all__ = [
     "Options",
     "Settings",
     "SiteMap",
-    "Store",
     "copy",
     "is_globus",
     "parse",

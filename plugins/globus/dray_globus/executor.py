@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import time
 import uuid
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,17 +21,17 @@ from dray.errors import DrayError
 from dray_globus import jobs, sites, urls
 from dray_globus.errors import make, of_sdk
 from dray_globus.login import open_client
-from dray_globus.report import GlobusTask, task_of, transfer_of
+from dray_globus.report import PAGE, GlobusTask, task_of, transfer_of
 from dray_globus.settings import Settings
 from dray_globus.store import FileStore, Record, RecordStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from dray.executors import Store
     from dray_globus.jobs import Job, Options
-    from dray_globus.store import Store
 
-__all__ = ["GlobusExecutor"]
+__all__ = ["GlobusExecutor", "open_executor"]
 
 QUERY_MAX = 100
 """Maximum number of tasks in one query. The ids are a part of the URL of the call."""
@@ -73,7 +74,11 @@ class GlobusExecutor:
     # --- submissions ------------------------------------------------------------------------------
 
     def submit(
-        self, request: Request, options: Options | None = None, *, is_repeated: bool = False
+        self,
+        request: Request,
+        options: Options | Mapping[str, Any] | None = None,
+        *,
+        is_repeated: bool = False,
     ) -> Transfer:
         """Submit a transfer, or attach to the task that an earlier submission of the id created.
 
@@ -85,6 +90,8 @@ class GlobusExecutor:
         :raises DrayError: if the service refuses the submission or does not answer. The same call
             may then be made again, and creates no second task.
         """
+        if isinstance(options, Mapping):
+            options = jobs.options_of(options)
         job = jobs.job_of(request, self._sites, options)
         id = request.id or f"globus-{uuid.uuid4().hex}"
         with self._records.locked(id):
@@ -292,6 +299,14 @@ class GlobusExecutor:
         """Remove the record of an ended transfer. A later submission of the id starts anew."""
         self._records.delete(id)
 
+    def task_id(self, id: str) -> str:
+        """Return the id of the task of a transfer. Other methods accept it in place of ``id``."""
+        return str(self._record(id).task_id)
+
+    def page(self, id: str) -> str:
+        """Return the page of the task in the Globus web app."""
+        return PAGE.format(id=self.task_id(id))
+
     # --- parts ------------------------------------------------------------------------------------
 
     def _record(self, id: str) -> Record:
@@ -354,6 +369,17 @@ class GlobusExecutor:
         with _converted(f"cancel transfer {record.id}"):
             self._client.cancel_task(str(record.task_id))
         return self._report(record)
+
+
+def open_executor(
+    settings: Mapping[str, str] | None = None, store: Store | None = None
+) -> GlobusExecutor:
+    """Open the executor for a host (:mod:`dray.executors`).
+
+    :param settings: settings by the names of the fields, instead of those of the environment.
+    """
+    read = None if settings is None else Settings.of_texts(settings)
+    return GlobusExecutor(read, store=store)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import posixpath
 import re
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import globus_sdk
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from dray_globus.sites import SiteMap
 
-__all__ = ["Item", "Job", "Options", "job_of"]
+__all__ = ["Item", "Job", "Options", "job_of", "options_of"]
 
 ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 LABEL_CHARACTERS_MAX = 128
@@ -146,6 +146,18 @@ class Job:
                 checksum_algorithm=algorithm,
             )
         return data
+
+
+def options_of(words: Mapping[str, Any]) -> Options:
+    """Create options from their names and values.
+
+    :raises DrayUsageError: for an unknown name.
+    """
+    known = [each.name for each in dataclasses.fields(Options)]
+    for name in words:
+        if name not in known:
+            raise _invalid(name, "there is no such option", f"use one of {', '.join(known)}")
+    return Options(**words)
 
 
 def job_of(request: Request, sites: SiteMap, options: Options | None = None) -> Job:

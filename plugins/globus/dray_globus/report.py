@@ -92,6 +92,8 @@ _CODES: Mapping[str, tuple[str, ErrorKind, str]] = {
         "ask the manager of the collection to resume it",
     ),
 }
+PAGE = "https://app.globus.org/activity/{id}"
+"""Page of a task in the Globus web app."""
 _OPERATION = "move the files of Globus task"
 
 
@@ -154,7 +156,7 @@ class GlobusTask:
     @property
     def page(self) -> str:
         """The page of the task in the Globus web app."""
-        return f"https://app.globus.org/activity/{self.id}"
+        return PAGE.format(id=self.id)
 
 
 def task_of(

@@ -110,8 +110,16 @@ class Settings:
     def of_texts(cls, texts: Mapping[str, str]) -> Settings:
         """Create settings from texts by the names of the fields.
 
-        :raises DrayUsageError: for an invalid text.
+        :raises DrayUsageError: for an unknown name or an invalid text.
         """
+        names = [name.lower() for name in VARIABLES]
+        unknown = sorted(set(texts) - set(names))
+        if unknown:
+            raise usage(
+                "use the settings of Globus",
+                f"unknown names: {', '.join(unknown)}",
+                f"the known names are {', '.join(names)}",
+            )
         usual = cls()
         return cls(
             client_id=texts.get("client_id"),

@@ -14,7 +14,7 @@ import json
 import os
 import re
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dray_globus.errors import make
 
@@ -22,22 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["FileStore", "Record", "RecordStore", "Store"]
+    from dray.executors import Store
+
+__all__ = ["FileStore", "Record", "RecordStore"]
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,64}")
-
-
-class Store(Protocol):
-    """A durable map from texts to dictionaries, for example Airflow's store of a task."""
-
-    def get(self, key: str) -> Any:  # noqa: ANN401 - checked by the reader
-        """Return the value of a key. ``None`` if there is no value."""
-
-    def set(self, key: str, value: dict[str, Any]) -> None:
-        """Store a value durably."""
-
-    def delete(self, key: str) -> None:
-        """Remove a value, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
