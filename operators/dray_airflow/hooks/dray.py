@@ -5,14 +5,20 @@ No other module makes clients. docs/reference/airflow.md explains the fields of 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
-from dray_airflow.errors import DrayTaskFailure, bad_input
+from dray_airflow.errors import DrayTaskFailure
+from dray_airflow.hooks.fields import (
+    extra_of,
+    invalid_connection,
+    missing_connection,
+    seconds_of,
+    text_of,
+)
 from dray_airflow.tokens import FileToken, RenewedToken, expires_at, is_expired
 from dray_airflow.version_compat import AirflowNotFoundException
 
@@ -110,18 +116,18 @@ def settings_of(connection: Connection) -> Settings:
     :raises DrayTaskFailure: if the connection is invalid. The message names the field.
     """
     conn_id = connection.conn_id
-    extra = _extra(conn_id, connection.extra)
+    extra = extra_of(conn_id, connection.extra, EXTRAS, '{"pin": "sha256:..."}')
     scheme, host, port = _address(connection, conn_id)
     authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    token_file = _text(conn_id, extra, "token_file")
+    token_file = text_of(conn_id, extra, "token_file")
     if connection.password and token_file:
-        raise _invalid_connection(
+        raise invalid_connection(
             conn_id, "the connection has a password and a token_file", "remove one of them"
         )
     trust = {
         name: text
         for name in ("pin", "ca", "certificate", "key")
-        if (text := _text(conn_id, extra, name))
+        if (text := text_of(conn_id, extra, name))
     }
     return Settings(
         conn_id,
@@ -130,10 +136,10 @@ def settings_of(connection: Connection) -> Settings:
         token=connection.password or None,
         token_file=token_file or None,
         trust=trust,
-        seconds=_seconds(conn_id, extra, "seconds", 60.0),
-        outage_seconds=_seconds(conn_id, extra, "outage_seconds", 300.0),
-        namespace=_text(conn_id, extra, "namespace"),
-        link=_text(conn_id, extra, "link"),
+        seconds=seconds_of(conn_id, extra, "seconds", 60.0),
+        outage_seconds=seconds_of(conn_id, extra, "outage_seconds", 300.0),
+        namespace=text_of(conn_id, extra, "namespace"),
+        link=text_of(conn_id, extra, "link"),
     )
 
 
@@ -143,7 +149,7 @@ def _address(connection: Connection, conn_id: str) -> tuple[str, str, int]:
     if "://" in host:
         written, _, host = host.partition("://")
         if scheme and scheme != written:
-            raise _invalid_connection(
+            raise invalid_connection(
                 conn_id,
                 f"the field host begins with {written}://, but the field schema is {scheme}",
                 "remove one of them",
@@ -151,7 +157,7 @@ def _address(connection: Connection, conn_id: str) -> tuple[str, str, int]:
         scheme = written
     scheme = scheme or "dray"
     if scheme not in SCHEMES:
-        raise _invalid_connection(
+        raise invalid_connection(
             conn_id, f"the scheme {scheme!r} is not supported", f"write one of {', '.join(SCHEMES)}"
         )
     port = connection.port
@@ -165,70 +171,19 @@ def _address(connection: Connection, conn_id: str) -> tuple[str, str, int]:
         host, after = bare, ""
     if after:
         if not after.isdigit() or (port is not None and port != int(after)):
-            raise _invalid_connection(
+            raise invalid_connection(
                 conn_id,
                 f"the port in the host {bare!r} is not a number, or differs from the field port",
                 "write the port as a number, in one field only",
             )
         port = int(after)
     if not host or any(mark in host for mark in "/?#@ "):
-        raise _invalid_connection(
+        raise invalid_connection(
             conn_id,
             f"the host {host!r} is not a host name or an IP address",
             "give the name or the address of an endpoint",
         )
     return scheme, host, port or {"dray": DEFAULT_PORT, "https": 443, "http": 80}[scheme]
-
-
-def _extra(conn_id: str, text: str | None) -> dict[str, Any]:
-    if not text:
-        return {}
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise _invalid_connection(
-            conn_id, "the extra field is not a JSON object", 'write {"pin": "sha256:..."}'
-        )
-    unknown = sorted(set(found) - set(EXTRAS))
-    if unknown:
-        raise _invalid_connection(
-            conn_id,
-            f"the extra field has unknown keys: {', '.join(unknown)}",
-            f"the allowed keys are {', '.join(EXTRAS)}",
-        )
-    return found
-
-
-def _text(conn_id: str, extra: Mapping[str, Any], name: str) -> str:
-    value = extra.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise _invalid_connection(
-            conn_id,
-            f"the value of {name} is {value!r}, which is not a text",
-            "write a text",
-        )
-    return value.strip()
-
-
-def _seconds(conn_id: str, extra: Mapping[str, Any], name: str, default: float) -> float:
-    value = extra.get(name)
-    if value in (None, ""):
-        return default
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = -1.0
-    if not 0 < seconds < float("inf"):
-        raise _invalid_connection(
-            conn_id,
-            f"{name} is {value!r}, which is not a number above 0",
-            "write a number of seconds above 0",
-        )
-    return seconds
 
 
 def _file_token(path: Path) -> TokenSource:
@@ -237,18 +192,6 @@ def _file_token(path: Path) -> TokenSource:
         return FileToken(path)
     except (OSError, ValueError):
         return path
-
-
-def _invalid_connection(conn_id: str, cause: str, remedy: str) -> DrayTaskFailure:
-    return bad_input(f"use connection {conn_id!r}", cause, remedy)
-
-
-def _missing(conn_id: str) -> DrayTaskFailure:
-    return bad_input(
-        f"use connection {conn_id!r}",
-        "the connection does not exist",
-        f"create it: airflow connections add {conn_id} --conn-type dray --conn-host HOST",
-    )
 
 
 class DrayHook(BaseHook):
@@ -278,7 +221,7 @@ class DrayHook(BaseHook):
             try:
                 connection = self.get_connection(self.dray_conn_id)
             except AirflowNotFoundException:
-                raise _missing(self.dray_conn_id) from None
+                raise missing_connection(self.dray_conn_id, self.conn_type) from None
             self._settings = settings_of(connection)
         return self._settings
 
@@ -296,7 +239,7 @@ class DrayHook(BaseHook):
         try:
             connection = await self.aget_connection(self.dray_conn_id)
         except AirflowNotFoundException:
-            raise _missing(self.dray_conn_id) from None
+            raise missing_connection(self.dray_conn_id, self.conn_type) from None
         self._settings = settings_of(connection)
         return self._settings
 
@@ -315,7 +258,7 @@ class DrayHook(BaseHook):
         try:
             return Client(**settings.arguments(self._renewed_token))
         except DrayUsageError as error:
-            raise _invalid_connection(settings.conn_id, error.cause, error.remedy) from None
+            raise invalid_connection(settings.conn_id, error.cause, error.remedy) from None
 
     async def get_async_conn(self) -> AsyncClient:
         """Return an awaiting client for the running event loop. The caller must close it."""
@@ -326,7 +269,7 @@ class DrayHook(BaseHook):
         try:
             return AsyncClient(**settings.arguments())
         except DrayUsageError as error:
-            raise _invalid_connection(settings.conn_id, error.cause, error.remedy) from None
+            raise invalid_connection(settings.conn_id, error.cause, error.remedy) from None
 
     def test_connection(self) -> tuple[bool, str]:
         """Ask the endpoint for its name and the caller's identity.
