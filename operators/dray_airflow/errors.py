@@ -1,7 +1,7 @@
-"""Convert errors of dray to errors of Airflow. Airflow does not retry permanent errors.
+"""Convert errors of dray and of Rucio to errors of Airflow.
 
-No other module converts errors. Each message is one line with the file, the failed end (source or
-destination), the cause and the remedy.
+Airflow does not retry permanent errors. No other module converts errors. Each message is one line
+with the file, the failed end (source or destination), the cause and the remedy.
 """
 
 from __future__ import annotations
@@ -24,12 +24,46 @@ __all__ = [
     "bad_input",
     "is_unattended",
     "of_error",
+    "of_rucio",
     "of_transfer",
     "one_line",
     "translated",
+    "translated_rucio",
 ]
 
 MESSAGE_CHARACTERS_MAX = 2000
+RUCIO_KINDS = {
+    "AccessDenied": "permission_denied",
+    "AccountNotFound": "not_found",
+    "CannotAuthenticate": "unauthorized",
+    "CannotAuthorize": "permission_denied",
+    "DataIdentifierNotFound": "not_found",
+    "InputValidationError": "invalid_request",
+    "InsufficientTargetRSEs": "invalid_request",
+    "InvalidObject": "invalid_request",
+    "InvalidReplicationRule": "invalid_request",
+    "InvalidRSEExpression": "invalid_request",
+    "InvalidRuleWeight": "invalid_request",
+    "InvalidSourceReplicaExpression": "invalid_request",
+    "InvalidValueForKey": "invalid_request",
+    "ManualRuleApprovalBlocked": "permission_denied",
+    "MissingClientParameter": "invalid_request",
+    "RSENotFound": "not_found",
+    "RuleNotFound": "not_found",
+    "ScopeNotFound": "not_found",
+    "ScratchDiskLifetimeConflict": "invalid_request",
+    "StagingAreaRuleRequiresLifetime": "invalid_request",
+    "UnsupportedOperation": "unsupported",
+}
+"""Permanent errors of Rucio by class, and their kinds.
+
+All other errors are temporary: a full quota, a read-only RSE, an unreachable server.
+"""
+RUCIO_REMEDIES = {
+    "InsufficientAccountLimit": "raise the account's limit, or delete rules of the account",
+    "RSEOverQuota": "free space at the RSE, or raise the quota of the RSE",
+    "RSEWriteBlocked": "make the RSE writable, or set ignore_availability",
+}
 
 
 class DrayTaskFailure(AirflowFailException):
@@ -155,3 +189,30 @@ def of_transfer(
     count = f"{transfer.files.failed} of {transfer.files.listed} files failed"
     error_class = DrayTaskRetry if temporary else DrayTaskFailure
     return error_class(f"{about}: {count}; first error: {first.message}", first.kind)
+
+
+def of_rucio(error: Exception, about: str) -> DrayTaskFailure | DrayTaskRetry:
+    """Convert an error of Rucio's client.
+
+    :param about: text before the message: the operation and the server.
+    """
+    name = type(error).__name__
+    remedy = RUCIO_REMEDIES.get(name)
+    message = f"cannot {about}: {name}: {error}" + (f"; {remedy}" if remedy else "")
+    kind = RUCIO_KINDS.get(name)
+    return DrayTaskRetry(message) if kind is None else DrayTaskFailure(message, kind)
+
+
+@contextlib.contextmanager
+def translated_rucio(about: str) -> Iterator[None]:
+    """Convert errors of Rucio's client that the code in the context raises.
+
+    :param about: as for :func:`of_rucio`.
+    """
+    from rucio.common.exception import RucioException
+
+    try:
+        yield
+    except (RucioException, OSError) as error:
+        # Errors of the library ``requests`` are OSErrors.
+        raise of_rucio(error, about) from None

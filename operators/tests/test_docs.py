@@ -9,6 +9,7 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (
+    "how-to/airflow-rucio.md",
     "how-to/airflow-transfer.md",
     "how-to/airflow-stage.md",
     "how-to/airflow-verify.md",
@@ -45,12 +46,13 @@ def test_an_example_is_a_dag_file(place: str, block: str, database: Path, tmp_pa
 def test_the_reference_names_all_arguments() -> None:
     import inspect
 
+    from dray_airflow.operators.rule import RucioRuleOperator
     from dray_airflow.operators.stage import DrayStageInOperator
     from dray_airflow.operators.transfer import DrayTransferOperator
     from dray_airflow.operators.waiting import WaitingOperator
 
     text = (DOCS / "reference/airflow.md").read_text(encoding="utf-8")
-    for of in (DrayTransferOperator, DrayStageInOperator, WaitingOperator):
+    for of in (DrayTransferOperator, DrayStageInOperator, WaitingOperator, RucioRuleOperator):
         init = inspect.unwrap(of.__init__)
         for name in inspect.signature(init).parameters:
             if name not in ("self", "kwargs", "bytes_expected", "expected_duration"):
@@ -68,10 +70,12 @@ def test_the_reference_names_all_waits() -> None:
 
 def test_the_reference_names_all_fields_of_a_connection() -> None:
     from dray_airflow.hooks.dray import EXTRAS
+    from dray_airflow.hooks.rucio import RUCIO_EXTRAS
 
     text = (DOCS / "reference/airflow.md").read_text(encoding="utf-8")
-    part = text.split("## Connection")[1].split("## ")[0]
-    named = set()
-    for row in re.findall(r"^\| extra (.*?) \|", part, re.MULTILINE):
-        named |= set(re.findall(r"`(\w+)`", row))
-    assert named == set(EXTRAS)
+    for heading, known in (("## Connection", EXTRAS), ("## Rucio", RUCIO_EXTRAS)):
+        part = text.split(heading)[1].split("## ")[0]
+        named = set()
+        for row in re.findall(r"^\| extra (.*?) \|", part, re.MULTILINE):
+            named |= set(re.findall(r"`(\w+)`", row))
+        assert named == set(known)

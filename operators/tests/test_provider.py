@@ -14,6 +14,7 @@ import pytest
 
 from dray_airflow.get_provider_info import get_provider_info
 from dray_airflow.hooks.dray import EXTRAS
+from dray_airflow.hooks.rucio import RUCIO_EXTRAS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,12 +27,15 @@ MODULES = (
     "dray_airflow.hooks.dray",
     "dray_airflow.operators.transfer",
     "dray_airflow.operators.admit",
+    "dray_airflow.operators.rule",
     "dray_airflow.operators.stage",
     "dray_airflow.operators.verify",
     "dray_airflow.sensors.transfer",
     "dray_airflow.sensors.file",
+    "dray_airflow.sensors.rule",
     "dray_airflow.triggers.transfer",
     "dray_airflow.triggers.file",
+    "dray_airflow.triggers.rule",
     "dray_airflow.triggers.watching",
     "dray_airflow.links.transfer",
     "dray_airflow.assets",
@@ -52,6 +56,7 @@ MODULES = (
 DAG_FILE = """
 import datetime as dt
 from airflow.sdk import DAG, Asset
+from dray_airflow.operators.rule import RucioRuleOperator
 from dray_airflow.operators.stage import DrayStageInOperator
 from dray_airflow.operators.transfer import DrayTransferOperator
 from dray_airflow.operators.verify import DrayVerifyOperator
@@ -59,6 +64,7 @@ from dray_airflow.retries import DrayRetryPolicy
 from dray_airflow.sensors.file import DrayFileSensor
 with DAG("parsed", schedule=None, start_date=dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)):
     DrayFileSensor(task_id="file", path="/data/x")
+    RucioRuleOperator(task_id="rule", did="mock:x", rse_expression="A", outlets=[Asset("rucio://h/s/n")])
     DrayStageInOperator(task_id="stage", path="/tape/x")
     DrayTransferOperator.partial(
         task_id="move", sources="/data/", destination="/data/", retry_policy=DrayRetryPolicy()
@@ -87,7 +93,8 @@ def heavy(modules: set[str]) -> set[str]:
     return {
         name
         for name in modules
-        if name.split(".")[0] in ("dray", "httpx", "httpcore", "openlineage", "ssl")
+        if name.split(".")[0]
+        in ("dray", "rucio", "requests", "httpx", "httpcore", "openlineage", "ssl")
     }
 
 
@@ -151,8 +158,9 @@ def test_everything_the_provider_info_names_exists() -> None:
 
 
 def test_the_form_has_a_field_for_every_connection_setting() -> None:
-    (form,) = get_provider_info()["connection-types"]
-    assert set(form["conn-fields"]) == set(EXTRAS)
+    forms = {form["connection-type"]: form for form in get_provider_info()["connection-types"]}
+    assert set(forms["dray"]["conn-fields"]) == set(EXTRAS)
+    assert set(forms["rucio"]["conn-fields"]) == set(RUCIO_EXTRAS)
 
 
 def test_operators_keep_templates_as_they_were_given() -> None:

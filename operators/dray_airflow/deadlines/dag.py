@@ -378,7 +378,9 @@ def _field(operator: Any, name: str) -> Any:  # noqa: ANN401 - as it was given
 
 def _is_transfer(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or not
     operator_class = getattr(operator, "operator_class", type(operator))
-    return bool(getattr(operator_class, "is_dray_transfer", False))
+    # A replication rule of Rucio has a deadline like a transfer, but is not admitted like one.
+    names = ("is_dray_transfer", "is_rucio_rule")
+    return any(getattr(operator_class, name, False) for name in names)
 
 
 def _seconds(value: object) -> float | None:
