@@ -64,7 +64,7 @@ def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> No
         kind = {"rse_type": rse["type"]} if "type" in rse else {}
         rucio.add_rse(rse["name"], deterministic=True, volatile=False, **kind)
         protocol = {
-            "scheme": "file",
+            "scheme": rse.get("scheme", "file"),
             "hostname": "",
             "port": 0,
             "prefix": rse["prefix"],
@@ -227,6 +227,43 @@ def finish() -> None:
     finisher.finisher(once=True, partition_wait_time=0)
 
 
+def update_rule(id: str, options: Words) -> None:
+    """Change a rule through the REST server."""
+    client().update_replication_rule(id, options)
+
+
+def beat(daemon: str) -> None:
+    """Store a heartbeat of a daemon, as the daemon does in each of its cycles."""
+    import socket
+    import threading
+
+    from rucio.core import heartbeat
+
+    heartbeat.live(daemon, socket.getfqdn(), os.getpid(), threading.current_thread())
+
+
+def stop_beating(daemon: str) -> None:
+    """Remove a heartbeat, as a daemon does when it ends."""
+    import socket
+    import threading
+
+    from rucio.core import heartbeat
+
+    heartbeat.die(daemon, socket.getfqdn(), os.getpid(), threading.current_thread())
+
+
+def examine(command: str, rule: str) -> list[Any]:
+    """Run ``why`` or ``eta``. Return the exit code and the printed object."""
+    import io
+
+    from dray_rucio.why import eta_main, why_main
+
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        code = (why_main if command == "why" else eta_main)([rule, "--json"])
+    return [code, json.loads(said.getvalue())]
+
+
 KNOWN = (
     make_database,
     make_rses,
@@ -243,6 +280,10 @@ KNOWN = (
     submit,
     poll,
     finish,
+    update_rule,
+    beat,
+    stop_beating,
+    examine,
 )
 
 

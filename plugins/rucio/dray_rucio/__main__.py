@@ -1,6 +1,10 @@
-"""Run a program of Rucio with the transfertool registered.
+"""Run a program of Rucio with the transfertool registered, or examine a rule.
 
 ``python -m dray_rucio rucio-conveyor-submitter --run-once``
+``python -m dray_rucio why RULE``   says why the files of a rule do not move
+``python -m dray_rucio eta RULE``   says when a rule will be complete
+
+``why --help`` and ``eta --help`` list options and exit codes.
 """
 
 from __future__ import annotations
@@ -14,10 +18,14 @@ from dray_rucio.register import install
 
 
 def main(words: list[str]) -> int:
-    """Run the named program with the remaining arguments."""
+    """Run the named program or command with the remaining arguments."""
     if not words or words[0] in ("-h", "--help"):
         print(__doc__, file=sys.stderr)
         return 0 if words else 2
+    if words[0] in ("why", "eta"):
+        from dray_rucio.why import eta_main, why_main
+
+        return (why_main if words[0] == "why" else eta_main)(words[1:])
     beside = Path(sys.executable).parent
     found = shutil.which(words[0], path=str(beside)) or shutil.which(words[0])
     if found is None:
