@@ -102,9 +102,8 @@ def convert_asset_to_openlineage(asset: Asset, lineage_context: Any) -> OpenLine
 def announce(context: Context, place: str, result: Mapping[str, Any]) -> None:
     """Add the result of the transfer to the events of the task's outlets.
 
-    An outlet that is a ``dray://`` asset, or the asset of ``place``, gets the result as ``extra``.
-    An ``AssetAlias`` becomes the asset of the destination, which may be unknown when the DAG is
-    written.
+    A ``dray://`` asset, or an asset with the scheme of ``place``, gets the result as ``extra``. An
+    ``AssetAlias`` becomes the asset ``place``, which may be unknown when the DAG is written.
 
     :param place: URI of the destination, or of the Rucio data identifier.
     """
@@ -113,13 +112,11 @@ def announce(context: Context, place: str, result: Mapping[str, Any]) -> None:
     outlets = getattr(context.get("task"), "outlets", None) or ()
     if not outlets:
         return
-    scheme = f"{place.partition('://')[0]}://"
+    schemes = ("dray://", f"{place.partition('://')[0]}://")
     extra = {name: value for name, value in result.items() if value is not None}
     events = context["outlet_events"]
     for outlet in outlets:
         if isinstance(outlet, AssetAlias):
             events[outlet].add(Asset(uri=place), extra=extra)
-        elif isinstance(outlet, Asset) and (
-            outlet.uri.startswith("dray://") or outlet.uri == place
-        ):
+        elif isinstance(outlet, Asset) and outlet.uri.startswith(schemes):
             events[outlet].extra.update(extra)

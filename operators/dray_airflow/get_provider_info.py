@@ -121,11 +121,16 @@ def get_provider_info() -> dict[str, Any]:
             "dray_airflow.operators.transfer",
             "dray_airflow.operators.verify",
         ),
-        "sensors": _modules("dray_airflow.sensors.file", "dray_airflow.sensors.transfer"),
-        "hooks": _modules("dray_airflow.hooks.dray"),
+        "sensors": _modules(
+            "dray_airflow.sensors.file",
+            "dray_airflow.sensors.rule",
+            "dray_airflow.sensors.transfer",
+        ),
+        "hooks": _modules("dray_airflow.hooks.dray", "dray_airflow.hooks.rucio"),
         "triggers": _modules(
             "dray_airflow.triggers.executor",
             "dray_airflow.triggers.file",
+            "dray_airflow.triggers.rule",
             "dray_airflow.triggers.transfer",
         ),
         "connection-types": [
