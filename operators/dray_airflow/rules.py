@@ -30,6 +30,7 @@ __all__ = [
     "error_of_rule",
     "is_settled",
     "mark_of",
+    "meta_of",
     "result_of",
     "rule_of",
     "story_of",

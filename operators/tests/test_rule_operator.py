@@ -218,7 +218,9 @@ def test_ending_the_task_ends_only_its_own_rule(rucio: Scene) -> None:
     assert (found["expires_at"], mark.try_id) == (None, "try-2")
 
 
-def test_a_rule_of_others_is_reused_and_kept(rucio: Scene) -> None:
+def test_a_rule_of_others_is_reused_and_kept(
+    rucio: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
     dataset, _ = rucio.dataset("A-DATA", {"x": 1000})
     id = rucio.do("add_rule", name=dataset, rse="B-DATA", meta='{"dray": {"rate_max": 5}}')
     dag = rule_dag(dataset, "B-DATA", deferrable=True, deadline="2027-01-01T00:00:00Z")
@@ -226,6 +228,7 @@ def test_a_rule_of_others_is_reused_and_kept(rucio: Scene) -> None:
         run_task(dag)
     trigger: Loose = deferred.value.trigger
     assert trigger.rule_id == id
+    assert "so its deadline and rates are not changed" in capsys.readouterr().out
     asyncio.run(trigger.on_kill())
     found = RucioHook("rucio").get_conn().get_replication_rule(id)
     assert (found["expires_at"], meta_of(found)) == (None, {"dray": {"rate_max": 5}})

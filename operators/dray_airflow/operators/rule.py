@@ -210,6 +210,13 @@ class RucioRuleOperator(BaseOperator):
         wish = self._wish(context, self._account(hook.settings, client))
         rule, story = rules.begin_rule(client, hook.settings, wish)
         self.log.info("%s: %s", story, rules.story_of(rule))
+        if wish.dray and rules.meta_of(rule).get("dray") != wish.dray:
+            self.log.warning(
+                "rule %s was made by another task or program, so its deadline and rates are not "
+                "changed to %s",
+                rule["id"],
+                dict(wish.dray),
+            )
         self._begun = (str(rule["id"]), wish.mark.try_id)
         if rules.is_settled(rule, begun_at, self.stuck_seconds):
             return self._complete(context, client, hook.settings, rule)
