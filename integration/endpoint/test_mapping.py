@@ -161,10 +161,12 @@ def test_every_field_that_was_recorded_is_in_a_table() -> None:
 
 
 def test_every_field_that_an_installed_rucio_writes_is_in_a_table() -> None:
-    found = importlib.util.find_spec("rucio") and importlib.util.find_spec(
-        "rucio.transfertool.fts3"
-    )
-    if not found or found.origin is None:
+    # The distribution rucio-clients has no transfertool.
+    try:
+        found = importlib.util.find_spec("rucio.transfertool.fts3")
+    except ModuleNotFoundError:
+        found = None
+    if found is None or found.origin is None:
         pytest.skip("no Rucio here")
     tree = ast.parse(Path(found.origin).read_text(encoding="utf-8"))
     written: dict[str, set[str]] = {"job_params": set(), "t_file": set()}
