@@ -144,8 +144,8 @@ Each target in turn has a tenth of its speed for {value["period_seconds"] * 1000
 table shows the median of all copies of a kind (number of copies: {rounds}). The first column shows
 the end at which targets were slow.
 
-- The column *by layout* shows the time of the copy in dray's order, in which no target waits for a
-  slow one.
+- The column *by layout* shows the time of a copy that sends the objects by storage target, so that
+  no target waits for a slow one.
 - The column *no slow target* shows the time of the same copy if no target is slow. The column
   *quotient* shows the first time divided by the second.
 - The column *file order* shows the time of a copy with slow targets that sends one file after the

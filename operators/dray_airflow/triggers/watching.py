@@ -62,7 +62,7 @@ def watch_of(conn_id: str) -> Watch:
 
 
 class Watch:
-    """Asks an endpoint which transfers have ended, as long as there are waits.
+    """Asks an endpoint which transfers have ended, while a trigger waits for a transfer.
 
     :param conn_id: connection of the endpoint.
     """

@@ -403,8 +403,8 @@ private:
 	std::atomic<int> &taken_;
 };
 
-// Reserves the destination name of a copy. Without the reservation, the empty file of a second copy
-// to the same name would block the first copy.
+// Reserves the destination name of a copy, so that a second copy to the same name is refused.
+// Otherwise the empty file that the second copy creates could make the first copy fail.
 class Name {
 public:
 	Name(Names &names, const std::string &name) : names_(names), name_(name)

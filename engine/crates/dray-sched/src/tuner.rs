@@ -171,8 +171,8 @@ pub enum Bottleneck {
     Other,
 }
 
-/// Number of errors by kind of operation. Only errors that indicate overload count (refused, timed
-/// out, broken off), not errors such as a missing permission.
+/// Number of errors by kind of operation. Errors are counted if they can be due to overload: refused,
+/// timed out or broken off. Other errors, such as a missing permission, are not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Errors {
     /// Number of streams that were refused or broke.

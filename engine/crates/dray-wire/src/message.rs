@@ -26,8 +26,8 @@ pub mod optional {
     pub const XATTRS: u64 = 1 << 1;
     /// Data streams may be unencrypted. Each stream is authenticated when it joins the session.
     pub const CLEAR_DATA: u64 = 1 << 2;
-    /// The user of the dialling end explicitly chose a peer that stores nothing. The URL or the
-    /// kind of the peer shows this choice.
+    /// The user of the dialling end has requested a peer that discards all data. Without this bit, a
+    /// passive end that discards data refuses the session.
     pub const NULL_MEANT: u64 = 1 << 3;
     /// The source announces entries before it receives the sink's READY.
     pub const EARLY_ENTRIES: u64 = 1 << 4;

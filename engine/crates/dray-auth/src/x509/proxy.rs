@@ -167,7 +167,7 @@ fn check_extensions(proxy: &Parsed<'_>) -> Result<(), String> {
     for one in proxy.certificate.extensions() {
         let oid = one.oid.as_bytes();
         if seen.contains(&oid) {
-            return Err("the proxy has the same extension twice".into());
+            return Err("the proxy certificate has the same extension twice".into());
         }
         seen.push(oid);
         match (oid, one.parsed_extension()) {
