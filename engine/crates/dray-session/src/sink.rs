@@ -104,6 +104,8 @@ pub struct Sink {
     gathering: Group,
     /// Data of congested targets, which is synced apart from the other data.
     late: Group,
+    /// True if the last synced group was the late group.
+    was_late: bool,
     syncing: Option<Group>,
     /// Time at which the last group was passed to the runtime for its sync.
     synced_at: Option<Time>,
@@ -150,6 +152,7 @@ impl Sink {
             is_listed: true,
             gathering: Group::default(),
             late: Group::default(),
+            was_late: false,
             syncing: None,
             synced_at: None,
             wanting: 0,

@@ -215,3 +215,26 @@ fn busy_targets_do_not_delay_a_slow_target_for_ever() {
         assert!(scene.now.since(wrote) <= INTERVAL * 9, "{:?}", scene.now);
     }
 }
+
+#[test]
+fn slow_syncs_do_not_delay_the_other_targets_twice() {
+    let mut scene = Scene::new();
+    scene.learn();
+    scene.write(SLOW, Duration::from_millis(80));
+    scene.wait(INTERVAL);
+    assert_eq!(scene.syncs(), [vec![SLOW]]);
+    // The sync takes so long that both groups are due when it ends.
+    let slow = scene.write(SLOW, Duration::from_millis(80));
+    let fast = scene.write(FileIndex(0), Duration::from_millis(4));
+    scene.wait(INTERVAL * 9);
+    assert_eq!(
+        scene.syncs(),
+        Vec::<Vec<FileIndex>>::new(),
+        "one sync at a time"
+    );
+    scene.end_sync();
+    assert_eq!(scene.syncs(), [vec![FileIndex(0)]]);
+    assert_eq!(scene.end_sync(), [fast]);
+    assert_eq!(scene.syncs(), [vec![SLOW]]);
+    assert_eq!(scene.end_sync(), [slow]);
+}

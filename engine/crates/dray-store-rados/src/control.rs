@@ -7,10 +7,12 @@ use crate::names::State;
 use crate::note::Generation;
 use crate::pool::{Got, Job, Query, Step};
 use dray_core::lock::LockExt;
-use dray_core::{ErrorKind, RelPath, Result};
+use dray_core::{Error, ErrorKind, RelPath, Result};
 use dray_store::{ControlFile, ControlMode};
 use std::ffi::CString;
 use std::sync::{Arc, Mutex};
+
+const WRITE: &str = "write the control file";
 
 /// A control file. An answered write is durable.
 pub(crate) struct RadosControl {
@@ -20,6 +22,10 @@ pub(crate) struct RadosControl {
     cookie: CString,
     lock: Mutex<Option<Lock>>,
     end: Mutex<Option<FileEnd>>,
+    /// Lengths before and after an append whose result is unknown.
+    doubtful: Mutex<Option<(u64, u64)>>,
+    /// True if this handle may write, so that it can rely on the end that it knows.
+    is_writer: bool,
 }
 
 /// The end of a control file after the last write of this handle.
@@ -66,6 +72,8 @@ impl RadosControl {
             cookie: CString::new(Generation::random().text()).unwrap_or_default(),
             lock: Mutex::default(),
             end: Mutex::default(),
+            doubtful: Mutex::default(),
+            is_writer: mode != ControlMode::ReadOnly,
         })
     }
 
@@ -82,19 +90,51 @@ impl RadosControl {
         *self.end.lock_unpoisoned() = None;
         let steps = [&[Step::Exists], steps.as_slice()].concat();
         let written = self.files.state.one(Job::write(self.object.clone(), steps));
-        self.about(written, "write the control file").map(drop)
+        self.about(written, WRITE).map(drop)
     }
 
-    /// Returns the end of the file. Reads it from the pool if this handle has not appended yet.
+    /// Returns the end of the file. Reads it from the pool if this handle does not know it.
     fn end(&self) -> Result<FileEnd> {
         let known = *self.end.lock_unpoisoned();
-        match known {
-            Some(end) => Ok(end),
-            None => self.look().map(|got| FileEnd {
-                length: got.size,
-                version: got.version,
-            }),
+        if let Some(end) = known {
+            return Ok(end);
         }
+        let got = self.look()?;
+        let end = FileEnd {
+            length: got.size,
+            version: got.version,
+        };
+        if self.is_writer {
+            *self.end.lock_unpoisoned() = Some(end);
+        }
+        Ok(end)
+    }
+
+    /// Changes the file if it still has the version `version`, and records its new end.
+    fn change(&self, version: u64, step: Step<'_>, length: u64) -> Result<()> {
+        *self.end.lock_unpoisoned() = None;
+        let steps = vec![Step::AtVersion(version), step];
+        let written = self.files.state.one(Job::write(self.object.clone(), steps));
+        if let Err(Errno::OUT_OF_RANGE | Errno::OVERFLOW) = written {
+            return Err(self.foreign());
+        }
+        let got = self.about(written, WRITE)?;
+        *self.end.lock_unpoisoned() = Some(FileEnd {
+            length,
+            version: got.version,
+        });
+        *self.doubtful.lock_unpoisoned() = None;
+        Ok(())
+    }
+
+    fn foreign(&self) -> Error {
+        self.files
+            .error(ErrorKind::LeaseLost, WRITE, &self.path)
+            .cause("another process has written to the file")
+            .remedy(
+                "find and stop the other process that writes to this destination, then run the \
+                 same command again",
+            )
     }
 }
 
@@ -122,35 +162,31 @@ impl ControlFile for RadosControl {
     }
 
     fn append(&self, bytes: &[u8]) -> Result<()> {
-        const OPERATION: &str = "write the control file";
         let FileEnd { length, version } = self.end()?;
-        *self.end.lock_unpoisoned() = None;
-        let steps = vec![Step::AtVersion(version), Step::Write(length, bytes)];
-        let written = self.files.state.one(Job::write(self.object.clone(), steps));
-        if let Err(Errno::OUT_OF_RANGE | Errno::OVERFLOW) = written {
-            return Err(self
-                .files
-                .error(ErrorKind::LeaseLost, OPERATION, &self.path)
-                .cause("another process has written to the file"));
-        }
-        let got = self.about(written, OPERATION)?;
-        *self.end.lock_unpoisoned() = Some(FileEnd {
-            length: length + bytes.len() as u64,
-            version: got.version,
-        });
-        Ok(())
+        let after = length + bytes.len() as u64;
+        *self.doubtful.lock_unpoisoned() = Some((length, after));
+        self.change(version, Step::Write(length, bytes), after)
     }
 
     fn sync(&self) -> Result<()> {
         Ok(())
     }
 
+    /// Truncates the file. Fails if another client has written to the file after an append of this
+    /// handle whose result is unknown.
     fn truncate(&self, size_bytes: u64) -> Result<()> {
-        self.write(vec![Step::Truncate(size_bytes)])
+        let got = self.look()?;
+        let doubtful = *self.doubtful.lock_unpoisoned();
+        let is_own = |(before, after)| got.size == before || got.size == after;
+        if !doubtful.is_none_or(is_own) {
+            return Err(self.foreign());
+        }
+        self.change(got.version, Step::Truncate(size_bytes), size_bytes)
     }
 
     fn replace(&self, bytes: &[u8]) -> Result<()> {
-        self.write(vec![Step::WriteFull(bytes)])
+        let end = self.end()?;
+        self.change(end.version, Step::WriteFull(bytes), bytes.len() as u64)
     }
 
     fn try_lock(&self) -> Result<bool> {

@@ -84,15 +84,35 @@ impl Files {
         if !is_own(&folder) {
             return Ok(());
         }
+        self.remove_control_name(path, &folder)
+    }
+
+    /// Deletes the name of a control file from its folder, unless another client has created the
+    /// file again.
+    fn remove_control_name(&self, path: &RelPath, folder: &RelPath) -> Result<()> {
+        const OPERATION: &str = "delete the control file";
         let attribute = self.control_attribute(path)?;
-        let steps = vec![Step::Exists, Step::Unset(&attribute)];
-        let object = State::Folder.object(&self.full(&folder)?);
-        match self.state.one(Job::write(object, steps)) {
-            Err(Errno::NOT_FOUND | Errno::NO_DATA) => Ok(()),
-            removed => self
-                .about(removed, "delete the control file", path)
-                .map(drop),
+        let file = State::Control.object(&self.full(path)?);
+        let object = State::Folder.object(&self.full(folder)?);
+        for _ in 0..TRIES {
+            let got = absent(self.state.one(Job::look(object.clone())));
+            let Some(got) = self.about(got, OPERATION, path)? else {
+                return Ok(());
+            };
+            let again = absent(self.state.one(Job::look(file.clone())));
+            if self.about(again, OPERATION, path)?.is_some() || got.attribute(&attribute).is_none()
+            {
+                return Ok(());
+            }
+            let steps = vec![Step::AtVersion(got.version), Step::Unset(&attribute)];
+            match self.state.one(Job::write(object.clone(), steps)) {
+                Err(Errno::OUT_OF_RANGE | Errno::OVERFLOW) => {}
+                Err(Errno::NOT_FOUND | Errno::NO_DATA) => return Ok(()),
+                removed => return self.about(removed, OPERATION, path).map(drop),
+            }
         }
+        // A stale name does no harm: other transfers ignore a name without an object.
+        Ok(())
     }
 
     /// Returns the names of the control files in a folder. The answer may contain a file that a

@@ -23,6 +23,18 @@ struct Objects {
     begun: HashSet<u64>,
 }
 
+impl Objects {
+    fn begin(&mut self, number: u64) -> Before {
+        if self.made.contains(&number) {
+            Before::Made
+        } else if self.begun.insert(number) {
+            Before::Missing
+        } else {
+            Before::Begun
+        }
+    }
+}
+
 /// State of an object before a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Before {
@@ -38,14 +50,7 @@ pub(crate) enum Before {
 impl Made {
     /// Returns the state of an object, and makes the calling thread its creator if it is missing.
     pub(crate) fn begin(&self, number: u64) -> Before {
-        let mut objects = self.objects.lock_unpoisoned();
-        if objects.made.contains(&number) {
-            Before::Made
-        } else if objects.begun.insert(number) {
-            Before::Missing
-        } else {
-            Before::Begun
-        }
+        self.objects.lock_unpoisoned().begin(number)
     }
 
     /// Records the result of a creation.
@@ -68,8 +73,8 @@ impl Made {
                 .wait(objects)
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
         }
-        drop(objects);
-        self.begin(number)
+        // Decide before the lock is released: several threads may wait for a creation that failed.
+        objects.begin(number)
     }
 
     /// Forgets objects that were deleted.

@@ -254,6 +254,14 @@ impl Tiers<'_> {
                 if stored.as_ref().map(|row| row.state) != *from {
                     continue;
                 }
+                // A caller has declared the version again, and another transfer demotes it.
+                let is_other = |row: &TierVersion| row.transfer != one.transfer;
+                if one.state == TierVersionState::Demoted
+                    && *from == Some(TierVersionState::Demoting)
+                    && stored.as_ref().is_some_and(is_other)
+                {
+                    continue;
+                }
                 // A restart may have used the version since the caller read the row.
                 let used_at = stored.map_or(one.used_at, |row| row.used_at.max(one.used_at));
                 put(

@@ -82,6 +82,7 @@ impl Space {
         if let Some(result) = self.begin_records.result(ticket) {
             return result;
         }
+        self.check_lease_often()?;
         let mut begun = Vec::new();
         for (ticket, begin) in self.begin_records.take_waiting() {
             begun.push((ticket, destination.log.begin_file(begin)));

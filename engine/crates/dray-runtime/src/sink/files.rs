@@ -303,6 +303,8 @@ impl Space {
 
     pub(super) fn log(&self, records: &[(FileNumber, ByteRange, Sums)]) -> Result<()> {
         let mut destination = self.destination()?;
+        // The lock may have been held for longer than a check of the lease is valid.
+        self.check_lease_often()?;
         for (number, range, sums) in records {
             destination.log.done(*number, *range, *sums)?;
         }

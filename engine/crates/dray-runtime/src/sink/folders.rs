@@ -8,7 +8,7 @@ use std::sync::Mutex;
 /// Maximum number of remembered folders in each set.
 const FOLDERS_MAX: usize = 1 << 16;
 
-/// The remembered folders. Only the inspecting thread uses them.
+/// The remembered folders. The inspecting thread changes them.
 #[derive(Default)]
 pub(super) struct Folders {
     /// Folders that this transfer made. They contain only entries of this transfer.

@@ -136,7 +136,11 @@ impl Neighbours {
 
     fn look_after(&mut self, fresh: Duration, asked: Option<Duration>) {
         let is_remote = !self.store.capabilities().late_calls.is_zero();
-        let fresh = if is_remote { REMOTE_FRESH } else { fresh };
+        // After the own record, only a list that began after it shows every other writer.
+        let fresh = match (is_remote, asked) {
+            (true, None) => REMOTE_FRESH,
+            _ => fresh,
+        };
         let now = since_boot();
         let is_usable = |since: Duration| {
             now.saturating_sub(since) < fresh || asked.is_some_and(|asked| since >= asked)

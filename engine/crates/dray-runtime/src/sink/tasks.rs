@@ -86,11 +86,9 @@ pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sende
                 }
             },
             BackgroundTask::Sync(items) => Input::Synced(space.sync(&items)),
-            // A recent check is sufficient, as for a write of data.
-            BackgroundTask::Log(records) => match space.check_lease_often() {
-                Ok(()) => Input::Logged(space.log(&records)),
-                Err(error) => Input::LeaseLost(error),
-            },
+            BackgroundTask::Log(records) => {
+                fenced(space.log(&records)).map_or_else(Input::LeaseLost, Input::Logged)
+            }
             BackgroundTask::ReadBack {
                 index,
                 path,

@@ -222,12 +222,19 @@ impl Sink {
             || late.is_due(live_max)
             || now >= late.since + interval * LATE_INTERVALS
             || (is_alone && (is_full || now >= late.since + interval));
-        if !late.is_empty() && is_late_due {
-            return Some(std::mem::take(&mut self.late));
-        }
+        let is_late_due = is_late_due && !late.is_empty();
         let group = &self.gathering;
         let is_due = is_full || group.is_due(live_max) || now >= group.since + interval;
-        (!group.is_empty() && is_due).then(|| std::mem::take(&mut self.gathering))
+        let is_due = is_due && !group.is_empty();
+        // Both groups take turns. Otherwise slow syncs of the late group would delay the other.
+        if is_late_due && !(is_due && self.was_late) {
+            self.was_late = true;
+            return Some(std::mem::take(&mut self.late));
+        }
+        is_due.then(|| {
+            self.was_late = false;
+            std::mem::take(&mut self.gathering)
+        })
     }
 
     pub(super) fn sync_if_due(&mut self, now: Time) {
