@@ -26,7 +26,8 @@ _EPILOG = """\
 The configuration file names the certificate of the service, the endpoints, and the prefixes of URLs
 that belong to each endpoint. docs/how-to/fts.md shows a complete file.
 
-Exit codes: 0 after SIGTERM or SIGINT, 1 if the service cannot start, 2 for wrong arguments.
+Exit codes: 0 after SIGTERM or SIGINT, or if --check finds no error; 1 if the service cannot start,
+or if --check finds an error; 2 for wrong arguments.
 """
 
 
@@ -34,8 +35,8 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run the service until a signal ends it."""
     parser = argparse.ArgumentParser(
         prog="dray-fts",
-        description="Speak the REST API of FTS3 to clients of FTS and to Rucio, and let dray "
-        "endpoints copy the files.",
+        description="Accept jobs from clients of FTS and from Rucio by the REST API of FTS3, and\n"
+        "submit their transfers to dray endpoints.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -43,7 +44,9 @@ def main(words: Sequence[str] | None = None) -> int:
         "--config", metavar="FILE", type=Path, required=True, help="the configuration file (TOML)"
     )
     parser.add_argument(
-        "--check", action="store_true", help="check the configuration file, and exit"
+        "--check",
+        action="store_true",
+        help="check the configuration file and the certificate files, call no endpoint, and exit",
     )
     options = parser.parse_args(words)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
@@ -52,7 +55,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         return _run(options.config, is_check=options.check)
     except ImportError as error:
-        print(f"dray-fts: {error}; install the extra: pip install 'dray[fts]'", file=sys.stderr)
+        print(f"dray-fts: {error}; install dray with the extra fts", file=sys.stderr)
     except SettingsError as error:
         print(f"dray-fts: {error}", file=sys.stderr)
     except (ssl.SSLError, sqlite3.Error, OSError) as error:

@@ -60,7 +60,7 @@ def certificate(service: Service, person: Person, request: Request, body: bytes)
     del service, person, body
     chain: list[Certificate] = request.scope.get(CHAIN) or []
     if not chain:
-        raise RefusedError(404, "the caller has shown a token and no certificate")
+        raise RefusedError(404, "the caller has sent a token and no certificate")
     pem = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in chain)
     return PlainTextResponse(pem)
 
@@ -107,18 +107,20 @@ def put(service: Service, person: Person, request: Request, body: bytes) -> Resp
     proxy, issuer = chain[0], chain[1] if len(chain) > 1 else None
     asked = x509.load_pem_x509_csr(row["request"].encode())
     if proxy.public_key() != asked.public_key():
-        raise RefusedError(400, "the proxy has not the key of the request; ask for a new request")
+        raise RefusedError(400, "the proxy has another key than the request; ask for a new request")
     if issuer is None:
-        raise RefusedError(400, "the chain lacks the certificate that has signed the proxy")
+        raise RefusedError(
+            400, "the chain does not contain the certificate that has signed the proxy"
+        )
     try:
         proxy.verify_directly_issued_by(issuer)
         signer = subject_of(owner_of(chain[1:]))
     except (ValueError, TypeError, InvalidSignature) as error:
         raise RefusedError(
-            400, f"the proxy is not signed by the next certificate: {error}"
+            400, f"the next certificate of the chain has not signed the proxy: {error}"
         ) from error
     if signer != person.dn:
-        raise RefusedError(403, f"the proxy belongs to {signer}, and the caller is {person.dn}")
+        raise RefusedError(403, f"the proxy belongs to {signer}, but the caller is {person.dn}")
     until = min(each.not_valid_after_utc for each in chain).timestamp()
     if until < time.time():
         raise RefusedError(400, "the proxy has expired")

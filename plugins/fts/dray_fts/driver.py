@@ -1,4 +1,4 @@
-"""Moves the files of jobs: submits transfers to endpoints, and stores what becomes of them.
+"""Moves the files of jobs: submits transfers to endpoints, and stores their states.
 
 The id of a transfer is the id of the job and the number of the file. So a driver that was killed
 finds the transfers that it has submitted, and submits none twice.
@@ -106,7 +106,7 @@ class Driver:
                 self._database.expire()
                 self._database.forget(self._limits.keep_days * 86400)
             except Exception:
-                _LOG.exception("cannot delete old jobs")
+                _LOG.exception("cannot cancel expired files, or cannot delete old jobs")
 
 
 class _Lane:
@@ -200,7 +200,9 @@ class _Lane:
         ):
             return _failed(row, reason)
         pause = min(PAUSE_FIRST * 2 ** min(row["pauses"], 8), PAUSE_MAX)
-        _LOG.warning("transfer %s waits %g s: %s", transfer_id(row), pause, error)
+        _LOG.warning(
+            "cannot submit transfer %s, next try in %g s: %s", transfer_id(row), pause, error
+        )
         is_away = error.kind in AWAY_KINDS
         self._database.postpone(row["file_id"], now + pause, reason, is_away=is_away)
         return None
@@ -277,7 +279,9 @@ class _Lane:
 
     def _settle(self, flag: str, rows: list[Row]) -> None:
         """Carry out cancellations or changes of the priority."""
-        act = self._cancel if flag == "to_cancel" else self._prioritise
+        is_cancel = flag == "to_cancel"
+        act = self._cancel if is_cancel else self._prioritise
+        what = "cancel" if is_cancel else "change the priority of"
 
         def settle(row: Row) -> None:
             try:
@@ -285,7 +289,7 @@ class _Lane:
             except DrayError as error:
                 if error.kind not in OVER_KINDS:
                     # The flag stays, so the next round tries again.
-                    _LOG.warning("%s of transfer %s: %s", flag, transfer_id(row), error)
+                    _LOG.warning("cannot %s transfer %s: %s", what, transfer_id(row), error)
                     return
             self._database.settled(flag, row["file_id"])
 
@@ -368,7 +372,7 @@ def _known(error: Exception, endpoint: str) -> DrayError:
         operation="read the source",
         file=None,
         cause=text,
-        remedy="add the endpoint again",
+        remedy="add the endpoint to the configuration again",
     )
 
 

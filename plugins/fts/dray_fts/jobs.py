@@ -27,7 +27,7 @@ BASE_ID = uuid.uuid5(uuid.NAMESPACE_URL, "urn:dray:fts")
 """Root of the ids of jobs with ``id_generator`` ``deterministic``."""
 PRIORITY_USUAL = 3
 _SOURCES_MAX = 16
-_MULTI_WORD = "one job copies either hops (multihop) or alternatives of a file"
+_MULTI_WORD = "submit hops and alternatives of a file in separate jobs"
 #: Parameters that change nothing at an endpoint (docs/reference/fts.md has the reasons).
 _WITHOUT_MEANING = ("account", "disable_cleanup", "s3alternate", "strict_copy", "unmanaged_tokens")
 #: Parameters that the service cannot carry out, each with the reason. A value that switches the
@@ -39,11 +39,11 @@ _REFUSED = {
     "copy_pin_lifetime": "the service does not stage files from tape",
     "credential": "the service has its own credentials for endpoints",
     "destination_spacetoken": "endpoints have no space tokens",
-    "fail_nearline": "the service does not know the locality of a file",
+    "fail_nearline": "the service does not know if a file is on disk or on tape",
     "gridftp": "endpoints do not use GridFTP",
     "ipv4": "endpoints choose their addresses",
     "ipv6": "endpoints choose their addresses",
-    "overwrite_when_only_on_disk": "the service does not know the locality of a file",
+    "overwrite_when_only_on_disk": "the service does not know if a file is on disk or on tape",
     "source_spacetoken": "endpoints have no space tokens",
     "spacetoken": "endpoints have no space tokens",
 }
@@ -270,7 +270,9 @@ def _file(index: int, found: object, params: Params, sites: SiteMap, limits: Lim
         raise BadJobError(f"{where} has the unknown field {unknown[0]}; leave it out")
     for name in ("staging_metadata", "archive_metadata"):
         if found.get(name):
-            raise BadJobError(f"{where}: {name} is not supported; the service does not use tape")
+            raise BadJobError(
+                f"{where}: {name} is not supported: the service does not use tape; leave it out"
+            )
     metadata = found.get("metadata", found.get("file_metadata"))
     _check_metadata(f"{where}.metadata", metadata, limits)
     sources, source_tokens = _urls(where, found, "source")
@@ -307,7 +309,7 @@ def _file(index: int, found: object, params: Params, sites: SiteMap, limits: Lim
                 )
             )
     if not made:
-        raise BadJobError(f"{where}: no source and destination have the same scheme")
+        raise BadJobError(f"{where}: no source has the same scheme as a destination")
     if len(made) > _SOURCES_MAX:
         raise BadJobError(f"{where} has more than {_SOURCES_MAX} pairs of source and destination")
     return made
@@ -321,12 +323,12 @@ def _typed(params: Mapping[str, Any], files: list[File]) -> tuple[str, list[File
             return "R", files
         return ("Y" if params.get("reuse") else "N"), files
     if has_alternatives or params.get("reuse"):
-        raise BadJobError(f"multihop does not go with reuse or several sources: {_MULTI_WORD}")
+        raise BadJobError(f"multihop excludes reuse and several sources; {_MULTI_WORD}")
     for before, after in itertools.pairwise(files):
         if before.destination != after.source:
             raise BadJobError(
-                f"the hop to {before.destination_url} is followed by a hop from "
-                f"{after.source_url}; each hop must begin where the one before ends"
+                f"the hop after {before.destination_url} begins at {after.source_url}; "
+                "the source of a hop must be the destination of the previous hop"
             )
     return "H", [dataclasses.replace(each, begins=at == 0) for at, each in enumerate(files)]
 
@@ -394,7 +396,9 @@ def _queue_seconds(value: object) -> float | None:
         return None
     match = _QUEUE_TIME.fullmatch(str(value))
     if match is None or isinstance(value, bool):
-        raise BadJobError(f"max_time_in_queue is {value!r}; write hours, or 30m, 12h or 2d")
+        raise BadJobError(
+            f"max_time_in_queue is {value!r}; write a number of hours, or 30m, 12h or 2d"
+        )
     return float(int(match[1]) * _QUEUE_UNITS[match[2]])
 
 
@@ -402,7 +406,8 @@ def _check_metadata(name: str, value: object, limits: Limits) -> None:
     size = len(json.dumps(value))
     if size > limits.metadata_bytes:
         raise BadJobError(
-            f"{name} has {size} bytes, but at most {limits.metadata_bytes} are stored; shorten it"
+            f"{name} has {size} bytes, but at most {limits.metadata_bytes} are stored; "
+            f"shorten {name}"
         )
 
 

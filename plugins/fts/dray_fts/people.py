@@ -82,7 +82,7 @@ def identify(request: Request, settings: Settings, endpoints: Endpoints) -> Pers
     try:
         dn = subject_of(owner_of(chain))
     except ValueError as error:
-        raise RefusedError(403, f"the certificate cannot be used: {error}") from error
+        raise RefusedError(403, f"the service cannot use the certificate: {error}") from error
     user = settings.users.get(dn)
     if user is None:
         raise RefusedError(
@@ -101,11 +101,15 @@ def _by_token(token: str, settings: Settings, endpoints: Endpoints) -> Person:
         raise RefusedError(code, f"cannot check the token: {error}") from error
     if you.owner is None or you.principal is None:
         raise RefusedError(
-            403, f"endpoint {settings.tokens_at} maps the token to no owner; add a rule to its map"
+            403,
+            f"endpoint {settings.tokens_at} maps the token to no owner; add a rule to the map of "
+            "this endpoint",
         )
     if not NAME.fullmatch(you.owner):
         raise RefusedError(
-            403, f"the owner {you.owner!r} of the token has more than letters, digits and `._-`"
+            403,
+            f"the token belongs to {you.owner!r}; the service accepts only owners of at most 64 "
+            "letters, digits and `._-`",
         )
     return Person(
         owner=you.owner,

@@ -19,10 +19,10 @@ REFUSED = {
     "config": "the service has no configuration calls; edit its configuration file",
     "dm": "the service does not manage files; use `dray ls`, `dray rm` or the control API",
     "cs": "the service has no cloud storage",
-    "archive": "the service has no archive; GET /jobs/ID returns a job until it is deleted",
+    "archive": "the service has no archive; GET /jobs/ID returns an ended job for keep_days",
     "optimizer": "the service has no optimizer; endpoints tune streams and threads",
     "autocomplete": "the service completes no names",
-    "snapshot": "the service has no snapshots; GET /status/hosts returns its load",
+    "snapshot": "the service has no snapshots; GET /status/hosts counts the active files",
     "api-docs": "the service has no generated documentation; see docs/reference/fts.md",
     "oauth2": "the service issues no tokens; use a token of an issuer that the endpoint trusts",
 }

@@ -116,7 +116,9 @@ class _Table:
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise SettingsError(f"{self._place}: {key} is {value!r}, and not of type {_word(kind)}")
+            raise SettingsError(
+                f"{self._place}: {key} is {value!r}; write a value of type {_word(kind)}"
+            )
         return value
 
     def maybe(self, key: str) -> str | None:
@@ -172,11 +174,11 @@ def _settings(top: _Table) -> Settings:
     users = {each.subject: each for each in (_user(table, vo) for table in top.tables("user"))}
     tokens_at = tokens.maybe("endpoint")
     if tokens_at is not None and tokens_at not in endpoints:
-        raise SettingsError(f"[tokens]: endpoint is {tokens_at}, which no [[endpoint]] names")
+        raise SettingsError(f"[tokens]: no [[endpoint]] has the name {tokens_at}")
     client_ca = tls.maybe("client_ca")
     if client_ca is None and tokens_at is None:
         raise SettingsError(
-            "nobody could authenticate; set client_ca in [tls], or endpoint in [tokens]"
+            "no client could authenticate; set client_ca in [tls], or endpoint in [tokens]"
         )
     try:
         sites = SiteMap(prefixes)

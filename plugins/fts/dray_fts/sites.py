@@ -89,7 +89,7 @@ class SiteMap:
             if text.startswith(f"{key}/"):
                 name = text[len(key) + 1 :]
                 if not name:
-                    raise NoPlaceError(f"{url} names the folder of a prefix, and not a file")
+                    raise NoPlaceError(f"{url} is the folder of a prefix; write the URL of a file")
                 if not is_escaped:
                     name = name.replace("%", "%25")
                 name = name.replace("?", "%3F").replace("#", "%23")

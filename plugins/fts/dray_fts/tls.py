@@ -73,7 +73,7 @@ def owner_of(chain: Sequence[Certificate]) -> Certificate:
     for each in chain:
         if not _is_proxy(each):
             return each
-    raise ValueError("the chain has proxies only")
+    raise ValueError("all certificates of the chain are proxies")
 
 
 def subject_of(certificate: Certificate) -> str:

@@ -128,8 +128,8 @@ def test_priorities_are_those_of_fts() -> None:
         ([pair()], {"priority": "high"}, "priority is 'high'"),
         ([pair()], {"max_time_in_queue": "soon"}, "max_time_in_queue is 'soon'"),
         ([pair()], {"id_generator": "deterministic"}, "sid is missing"),
-        ([pair(), pair()], {"multihop": True}, "each hop must begin where the one before ends"),
-        ([pair()], {"multihop": True, "reuse": True}, "does not go with reuse"),
+        ([pair(), pair()], {"multihop": True}, "must be the destination of the previous hop"),
+        ([pair()], {"multihop": True, "reuse": True}, "multihop excludes reuse"),
     ],
 )
 def test_what_cannot_be_carried_out_is_refused(

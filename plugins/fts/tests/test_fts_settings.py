@@ -36,15 +36,15 @@ def test_the_file_of_the_how_to(tmp_path: Path) -> None:
     [
         ('state = "/var/lib/dray-fts"', "", "the key state is missing"),
         ("[tls]", "nonsense = 1\n[tls]", "the key nonsense is unknown"),
-        ('vo = "atlas"', "vo = 1", "vo is 1, and not of type text"),
+        ('vo = "atlas"', "vo = 1", "vo is 1; write a value of type text"),
         (":8446", "", "write ADDRESS:PORT"),
         ('endpoint = "b"', 'endpoint = "c"', "no [[endpoint]] has the name c"),
         ('path = "/data"', 'path = "data"', "write /ROOT or /ROOT/PATH"),
         ('owner = "rucio"', 'owner = "../x"', "owner is '../x'"),
         ('token_file = "/etc/dray-fts/tokens/a"', "", "endpoint a: no credential"),
-        ('client_ca = "/etc/grid-security/certificates"', "", "nobody could authenticate"),
+        ('client_ca = "/etc/grid-security/certificates"', "", "no client could authenticate"),
         ("[tls]", "[limits]\nfiles = 0\n[tls]", "files is 0; write a number over 0"),
-        ("[tls]", '[tokens]\nendpoint = "x"\n[tls]', "which no [[endpoint]] names"),
+        ("[tls]", '[tokens]\nendpoint = "x"\n[tls]', "[tokens]: no [[endpoint]] has the name x"),
         ("[tls]", "[tls", "is not TOML"),
     ],
 )

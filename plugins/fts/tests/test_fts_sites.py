@@ -38,7 +38,7 @@ def test_the_longest_prefix_wins(url: str, endpoint: str, path: str) -> None:
         ("davs://other.example/data/x", "known prefixes: davs://se.example/data, davs://"),
         ("davs://se.example/database/x", "no prefix"),
         ("davs://se.example:8443/data/x", "no prefix"),
-        ("davs://se.example/data/", "names the folder"),
+        ("davs://se.example/data/", "is the folder of a prefix"),
         ("davs://se.example/data/../etc/x", "`..`"),
         ("davs://se.example/data/x?a=b", "a query or a fragment"),
         ("davs://me:secret@se.example/data/x", "a user or a password"),
