@@ -105,7 +105,7 @@ def open_executor(
     except ImportError as error:
         raise usage(
             f"its executor cannot be loaded: {error}",
-            f"install its extra: pip install 'dray[{scheme}]'",
+            f"install dray with the extra {scheme}",
             operation,
         ) from error
     return cast("Executor", opener(settings, store))

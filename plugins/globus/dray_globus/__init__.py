@@ -1,7 +1,7 @@
 """Transfers by the Globus Transfer service, with the requests and answers of ``dray.client``.
 
-``copy`` is enough for a script. :class:`GlobusExecutor` has the single steps. The package needs the
-extra ``globus``: ``pip install 'dray[globus]'``.
+``copy`` submits a transfer and waits for its end. :class:`GlobusExecutor` has a method for each
+step. The package needs the libraries of the extra ``globus``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The command line. Results are written to the standard output, progress and errors to the other.
+"""The command line. It writes results to the standard output, and progress and errors to stderr.
 
-The exit codes have the meanings of those of ``dray`` (docs/reference/README.md): 0 done, 1 the task
-failed or some files failed, 2 a usage error, 3 refused, 4 the service is unreachable or busy, 5
-interrupted, and the same command continues.
+The exit codes have the same meanings as those of ``dray`` (docs/reference/README.md): 0 done, 1 the
+task failed or some files failed, 2 a usage error, 3 refused, 4 the service is unreachable or busy,
+5 interrupted, and the same command with the same id continues.
 """
 
 from __future__ import annotations
@@ -33,14 +33,19 @@ __all__ = ["main"]
 
 PROGRAM = "python -m dray_globus"
 EPILOG = """\
-The login and the addresses come from environment variables:
-  DRAY_GLOBUS_CLIENT_ID, DRAY_GLOBUS_CLIENT_SECRET   a service
-  DRAY_GLOBUS_NATIVE_CLIENT_ID                       a user; run `login` once
-  DRAY_GLOBUS_SITES                                  site map for dray:// URLs
-  DRAY_GLOBUS_STATE                                  folder of the records of submissions
+Environment variables:
+  DRAY_GLOBUS_CLIENT_ID, DRAY_GLOBUS_CLIENT_SECRET   login of a program
+  DRAY_GLOBUS_NATIVE_CLIENT_ID                       login of a user; run `login` once
+  DRAY_GLOBUS_SITES                                  file with the site map for dray:// URLs
+  DRAY_GLOBUS_STATE                                  folder for the records of submissions
+
+Exit codes: 0 success; 1 the task failed or was cancelled, or some source files could not be read;
+2 usage error; 3 refused; 4 the service is unreachable or busy, or the time of --timeout has passed;
+5 the task failed for a temporary reason, or a signal ended the wait.
 
 Example:
-  python -m dray_globus submit globus://COLLECTION/data/f globus://COLLECTION2/in/ --wait
+  python -m dray_globus submit --wait --id night-42 \\
+      globus://COLLECTION/data/f globus://COLLECTION2/in/
 """
 EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_AWAY, EXIT_STOPPED = 1, 2, 3, 4, 5
 
@@ -65,23 +70,23 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_REFUSED if error.status == "permanent" else EXIT_AWAY
     except KeyboardInterrupt:
-        print("stopped; the task continues. Cancel it with `cancel ID`.", file=sys.stderr)
+        print("stopped; a submitted task continues; to cancel it: cancel ID", file=sys.stderr)
         return EXIT_STOPPED
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=PROGRAM,
-        description="Copy files between collections by the Globus Transfer service.",
+        description="Copy files between collections with the Globus Transfer service.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     _add_submit(commands)
     for name, run, help in (
-        ("show", _show, "show the state, faults and newest events of a transfer"),
-        ("cancel", _cancel, "cancel a transfer; files that were copied completely stay"),
-        ("wait", _wait, "wait for the end of a transfer, with its progress"),
+        ("show", _show, "print the state, the faults and the newest events of a transfer"),
+        ("cancel", _cancel, "cancel a transfer, and keep the files that are copied completely"),
+        ("wait", _wait, "wait for the end of a transfer, and print its progress"),
     ):
         command = commands.add_parser(name, help=help, description=f"{help.capitalize()}.")
         command.add_argument("id", metavar="ID", help="id of the transfer, or of a Globus task")
@@ -97,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="COLLECTION",
-        help="also give the consent data_access for this mapped collection; may be repeated",
+        help="also give the consent data_access for this mapped collection (UUID); repeatable",
     )
     login.set_defaults(run=_login)
     return parser
@@ -107,33 +112,51 @@ def _add_submit(commands: Any) -> None:  # noqa: ANN401 - a private type of argp
     submit = commands.add_parser(
         "submit",
         help="submit a transfer",
-        description="Submit a transfer. The same command again finds the same task.",
+        description="Submit a transfer. A second command with the same --id finds the same task.",
     )
     submit.add_argument("sources", nargs="+", metavar="SOURCE", help="globus:// or dray:// URL")
     submit.add_argument("destination", metavar="DESTINATION", help="URL; a folder ends with /")
-    submit.add_argument("--id", help="id of the transfer; a repeat with this id creates no task")
-    submit.add_argument("-r", "--recursive", action="store_true", help="copy folders")
+    submit.add_argument("--id", help="id of the transfer (default: a random id)")
+    submit.add_argument("-r", "--recursive", action="store_true", help="every SOURCE is a folder")
     submit.add_argument(
         "--overwrite",
         choices=("never", "if-different", "always"),
-        help="handling of existing files (default: if-different, which compares checksums)",
-    )
-    submit.add_argument("--checksum", metavar="ALGORITHM:HEX", help="checksum of the only source")
-    submit.add_argument("--size", type=int, metavar="BYTES", help="size of the only source")
-    submit.add_argument("--no-verify", action="store_true", help="compare no checksums afterwards")
-    submit.add_argument("--encrypt", action="store_true", help="encrypt the data on its way")
-    submit.add_argument("--deadline", metavar="TIME", help="cancel the task at this time, RFC 3339")
-    submit.add_argument("--label", help="text by which a person recognises the task")
-    submit.add_argument("--preserve-timestamp", action="store_true", help="copy file times")
-    submit.add_argument(
-        "--skip-source-errors", action="store_true", help="continue after an unreadable source"
+        help="replacement of existing files (default: if-different, which compares checksums)",
     )
     submit.add_argument(
-        "--retry-quota-errors", action="store_true", help="wait for quota instead of failing"
+        "--checksum", metavar="ALGORITHM:HEX", help="required checksum of the only SOURCE"
     )
-    submit.add_argument("--notify", action="store_true", help="send e-mails about the task")
-    submit.add_argument("--wait", action="store_true", help="wait for the end, with progress")
-    submit.add_argument("--again", action="store_true", help="submit again after a success")
+    submit.add_argument(
+        "--size", type=int, metavar="BYTES", help="required size of the only SOURCE"
+    )
+    submit.add_argument(
+        "--no-verify", action="store_true", help="compare no checksums after the copy"
+    )
+    submit.add_argument(
+        "--encrypt", action="store_true", help="encrypt the data between the collections"
+    )
+    submit.add_argument(
+        "--deadline", metavar="TIME", help="time at which the task is cancelled (RFC 3339)"
+    )
+    submit.add_argument("--label", help="title of the task in the Globus web app")
+    submit.add_argument("--preserve-timestamp", action="store_true", help="copy modification times")
+    submit.add_argument(
+        "--skip-source-errors", action="store_true", help="continue if a source file cannot be read"
+    )
+    submit.add_argument(
+        "--retry-quota-errors",
+        action="store_true",
+        help="if the quota is exceeded, retry instead of failing",
+    )
+    submit.add_argument(
+        "--notify", action="store_true", help="send e-mails when the task ends or is inactive"
+    )
+    submit.add_argument(
+        "--wait", action="store_true", help="wait for the end, and print the progress"
+    )
+    submit.add_argument(
+        "--again", action="store_true", help="submit again even if the transfer has succeeded"
+    )
     _add_json(submit)
     _add_timeout(submit)
     submit.set_defaults(run=_submit)
@@ -145,7 +168,10 @@ def _add_json(command: argparse.ArgumentParser) -> None:
 
 def _add_timeout(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--timeout", type=float, metavar="SECONDS", help="maximum time to wait; the task continues"
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="maximum time to wait; the task then continues",
     )
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["LOGIN_REMEDY", "make", "of_sdk", "usage"]
 
 LOGIN_REMEDY = (
-    "run `python -m dray_globus login`, or set DRAY_GLOBUS_CLIENT_ID and "
-    "DRAY_GLOBUS_CLIENT_SECRET for a service"
+    "for a user, run `python -m dray_globus login`; for a program, set DRAY_GLOBUS_CLIENT_ID and "
+    "DRAY_GLOBUS_CLIENT_SECRET"
 )
 WORDS_MAX = 500
 """Maximum number of characters of an answer that a message repeats."""
@@ -108,7 +108,7 @@ def of_sdk(error: globus_sdk.GlobusError, operation: str) -> DrayError:
             "unreachable",
             operation,
             f"the Globus service does not answer: {_cut(str(error))}",
-            "check the network and the proxy of this host; the same call may succeed later",
+            "check the network and the proxy of this host, then try again",
         )
     if type(error).__name__ in ("MissingTokenError", "ExpiredTokenError", "IdentityMismatchError"):
         return make("unauthorized", operation, _cut(str(error)), LOGIN_REMEDY)
@@ -143,7 +143,7 @@ def _remedy(error: globus_sdk.GlobusAPIError, kind: ErrorKind) -> str:
         "unauthorized": LOGIN_REMEDY,
         "not_found": "check the UUID of the collection, the path, and the id of the task",
         "permission_denied": "ask the manager of the collection for permission, or use the "
-        "identity that submitted the task",
+        "identity that has submitted the task",
         "invalid_request": "correct the request",
         "already_exists": "use another id",
     }

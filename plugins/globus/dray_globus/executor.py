@@ -117,7 +117,9 @@ class GlobusExecutor:
         """
         if record.task_id is None:
             if record.body != job.body:
-                raise _other(record.id, "an earlier submission has not been answered yet")
+                raise _other(
+                    record.id, "an earlier submission with another request has no answer yet"
+                )
             return None
         try:
             found = self._report(record)
@@ -289,7 +291,7 @@ class GlobusExecutor:
                 raise make(
                     "timed_out",
                     f"wait for transfer {id}",
-                    f"it has not ended within {timeout_seconds:g} s",
+                    f"the transfer has not ended within {timeout_seconds:g} s",
                     "the task continues; wait again",
                 )
             self._sleep(pause if left is None else min(pause, left))
@@ -319,8 +321,12 @@ class GlobusExecutor:
         raise make(
             "not_found",
             f"find transfer {id}",
-            "no record has this id" if record is None else "its submission was not answered",
-            "check the id and DRAY_GLOBUS_STATE" if record is None else "submit it again",
+            "no record has this id"
+            if record is None
+            else "the service has not answered its submission",
+            "check the id and DRAY_GLOBUS_STATE"
+            if record is None
+            else "submit the transfer again with the same id",
             end="here",
         )
 
@@ -426,7 +432,7 @@ def _other(id: str, cause: str) -> DrayError:
         "already_exists",
         f"submit transfer {id}",
         cause,
-        "wait for it or cancel it, or choose another id",
+        "wait for the end of this transfer, cancel it, or choose another id",
         end="here",
     )
 

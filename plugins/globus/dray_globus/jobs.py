@@ -176,7 +176,9 @@ def job_of(request: Request, sites: SiteMap, options: Options | None = None) -> 
     places = [sites.place(text) for text in texts]
     if len({place.collection for place in places}) != 1:
         raise _invalid(
-            "sources", "the sources are in several collections", "submit one transfer for each"
+            "sources",
+            "the sources are in several collections",
+            "submit one transfer for each collection",
         )
     target = sites.place(_text(request.destination))
     is_recursive = bool(request.selection and request.selection.recursive)
@@ -229,10 +231,12 @@ def _refuse(request: Request) -> None:
         raise _invalid(
             "admission",
             "Globus promises no deadline",
-            "write best_effort: the task is cancelled at its deadline",
+            "write best_effort; the service then cancels the task at its deadline",
         )
     if request.id is not None and not ID.fullmatch(request.id):
-        raise _invalid("id", f"{request.id!r} is not an id", "write 1 to 64 of [A-Za-z0-9._:-]")
+        raise _invalid(
+            "id", f"{request.id!r} is not an id", "write 1 to 64 characters of [A-Za-z0-9._:-]"
+        )
     deadline = request.deadline
     if deadline is not None and deadline.tzinfo is None:
         raise _invalid("deadline", f"{deadline!r} has no time zone", "use timezone.utc")
@@ -248,7 +252,7 @@ def _checksums(
     content = request.content
     if content is not None and (content.checksum or content.size is not None):
         if len(texts) > 1 or is_recursive:
-            raise _invalid("content", "the sources are not one file", "give one file")
+            raise _invalid("content", "the sources are not one file", "give one file as source")
         if content.checksum:
             asked[texts[0]] = content.checksum
     unknown = sorted(set(asked) - set(texts))
@@ -295,7 +299,9 @@ def _text(place: Place | str) -> str:
     if place.ticket or place.key or place.address:
         raise _invalid("ticket", "the Transfer service does not use tickets", "give only URLs")
     if place.size is not None:
-        raise _invalid("size", "a place has a size", "write the size in content")
+        raise _invalid(
+            "size", "a source or the destination has a size", "write the size in content"
+        )
     return place.url
 
 

@@ -20,7 +20,7 @@ __all__ = ["GlobusEvent", "GlobusTask", "task_of", "transfer_of"]
 
 #: Words, kind and remedy by the code of a ``nice_status``, an event or a fatal error.
 _CODES: Mapping[str, tuple[str, ErrorKind, str]] = {
-    "OK": ("the task moves", "other", ""),
+    "OK": ("the task moves data", "other", ""),
     "Queued": ("the task waits in the service's queue", "other", ""),
     "PERMISSION_DENIED": (
         "a collection denies access",
@@ -42,7 +42,7 @@ _CODES: Mapping[str, tuple[str, ErrorKind, str]] = {
     "GC_NOT_CONNECTED": (
         "Globus Connect Personal does not run at a collection",
         "unreachable",
-        "start it on that computer",
+        "start Globus Connect Personal on that computer",
     ),
     "TIMEOUT": ("an operation took too long", "timed_out", "see the events"),
     "EXPIRED": (
@@ -89,7 +89,7 @@ _CODES: Mapping[str, tuple[str, ErrorKind, str]] = {
     "PAUSED_BY_ADMIN": (
         "a manager of a collection has paused the task",
         "unattended",
-        "ask the manager of the collection to resume it",
+        "ask the manager of the collection to resume the task",
     ),
 }
 PAGE = "https://app.globus.org/activity/{id}"
@@ -260,7 +260,10 @@ def _state_of(task: GlobusTask, record: Record) -> tuple[TransferState, DrayErro
     match task.status:
         case "SUCCEEDED" if task.skipped_errors:
             return "incomplete", _error(
-                task, "io", f"{task.skipped_errors} source files could not be read", _SEE_SKIPPED
+                task,
+                "io",
+                f"{task.skipped_errors} source files could not be read",
+                f"see the skipped files on {task.page}, then submit the transfer again",
             )
         case "SUCCEEDED":
             return "done", None
@@ -269,7 +272,7 @@ def _state_of(task: GlobusTask, record: Record) -> tuple[TransferState, DrayErro
         case "INACTIVE":
             return "paused", _of_code(task, task.nice_status, task.words)
         case "ACTIVE" if task.is_paused:
-            why = "; ".join(task.pauses) or "a manager of a collection has paused it"
+            why = "; ".join(task.pauses) or "a manager of a collection has paused the task"
             return "paused", _error(
                 task,
                 "unattended",
@@ -284,9 +287,6 @@ def _state_of(task: GlobusTask, record: Record) -> tuple[TransferState, DrayErro
             return "failed", _error(
                 task, "protocol", f"its status is {task.status!r}", "upgrade dray_globus"
             )
-
-
-_SEE_SKIPPED = "see `python -m dray_globus show`, and submit the transfer again"
 
 
 def _failed(task: GlobusTask, record: Record) -> tuple[TransferState, DrayError]:

@@ -74,14 +74,14 @@ class Settings:
             raise usage(
                 "use the settings of Globus",
                 "only one of CLIENT_ID and CLIENT_SECRET is set",
-                "set both, with a client of https://app.globus.org/settings/developers",
+                "set both; https://app.globus.org/settings/developers has the id and the secret",
             )
         for name in ("base_url", "auth_url"):
             url = getattr(self, name)
             if url and not re.match(r"https://|http://(127\.0\.0\.1|localhost|\[::1\])[:/]", url):
                 raise usage(
                     "use the settings of Globus",
-                    f"{name} is {url!r}, and a token would be sent to it unencrypted",
+                    f"{name} is {url!r}, so a token would be sent unencrypted",
                     "write an https:// address",
                 )
 

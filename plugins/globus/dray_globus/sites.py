@@ -116,7 +116,9 @@ def _site(operation: str, number: int, entry: Any) -> Site:  # noqa: ANN401 - pa
     remedy = 'write root = "dray://HOST/ROOT", collection = "UUID", path = "/FOLDER"'
     about = f"entry {number}"
     if not isinstance(entry, dict) or set(entry) != _KEYS:
-        raise usage(operation, f"{about} must have exactly root, collection and path", remedy)
+        raise usage(
+            operation, f"{about} must have exactly the keys root, collection and path", remedy
+        )
     if not all(isinstance(value, str) for value in entry.values()):
         raise usage(operation, f"{about} has a value that is not a text", remedy)
     match = _ROOT.fullmatch(entry["root"])
