@@ -107,7 +107,9 @@ def open_at(scheme: str, conn_id: str, store: Any | None = None) -> Executor:  #
     except AirflowNotFoundException:
         if conn_id != default_conn(scheme):
             raise bad_input(
-                f"use connection {conn_id!r}", "the connection does not exist", "create it"
+                f"use connection {conn_id!r}",
+                "the connection does not exist",
+                "create the connection",
             ) from None
     with translated(f"connection {conn_id!r}"):
         return open_executor(scheme, settings, store)
@@ -194,7 +196,7 @@ class Run:
                 # The query has cancelled the task, which may need some seconds to end.
                 found = self._executor.wait(self._id, LOG_SECONDS)
         if not found.is_terminal:
-            message = event.get("error") or f"it is {found.state} again"
+            message = event.get("error") or f"the transfer is {found.state} again"
             raise DrayTaskRetry(f"{self._about}: {message}", str(event.get("kind", "other")))
         return self._result(found)
 
@@ -206,7 +208,7 @@ class Run:
             try:
                 log.info("transfer %s: %s", id, story(executor.cancel(id)))
             except Exception as error:
-                log.warning("transfer %s continues: it could not be cancelled: %s", id, error)
+                log.warning("cannot cancel transfer %s, so the transfer continues: %s", id, error)
 
         self._operator.cancel_by_executor = cancel
         self._operator.transfer_url = executor.page(id)

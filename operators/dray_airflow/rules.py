@@ -183,7 +183,7 @@ def _existing(client: Any, wish: RuleWish) -> Rule | None:  # noqa: ANN401
             f"use a rule for {key.did} at {key.rse_expression}",
             f"rule {same[0]['id']} of account {key.account} has {same[0]['copies']} copies, but "
             f"{wish.copies} are requested",
-            "request the same number of copies, or delete the rule",
+            "set copies to the number of the rule, or delete the rule",
         )
     return None
 
@@ -251,7 +251,7 @@ def story_of(rule: Mapping[str, Any]) -> str:
     )
     words = [f"rule {rule['id']} is {rule['state']}", counts]
     if rule["state"] == "WAITING_APPROVAL":
-        words.append("an administrator must approve it: rucio rule update --approve")
+        words.append(f"an administrator must approve it: rucio rule update {rule['id']} --approve")
     if rule.get("error"):
         words.append(str(rule["error"]))
     return ", ".join(words)
@@ -268,8 +268,8 @@ def error_of_rule(
     id = rule["id"]
     if rule["state"] == "SUSPENDED":
         return DrayTaskFailure(
-            f"{story_of(rule)}; Rucio does not move its files: find the reason, set the rule to "
-            "STUCK so that Rucio repairs it, and clear the task",
+            f"{story_of(rule)}; Rucio does not move the files of a suspended rule; find the "
+            "reason, set the rule to STUCK so that Rucio repairs the rule, then clear the task",
             "cancelled",
         )
     with translated_rucio(settings.about(f"examine rule {id}")):
@@ -316,8 +316,8 @@ def cancel_own_rule(client: Any, settings: RucioSettings, id: str, try_id: str) 
     with translated_rucio(settings.about(f"end rule {id}")):
         mark = mark_of(client.get_replication_rule(id))
         if mark is None:
-            return "is kept, because this task has not created it"
+            return "continues, because this task has not created the rule"
         if mark.try_id != try_id:
-            return "is kept, because another try waits for it"
+            return "continues, because another try waits for the rule"
         client.update_replication_rule(id, {"lifetime": 0})
-    return "ends, because this task was ended; Rucio's judge-cleaner cancels its transfers"
+    return "expires now, because the task was ended; Rucio's judge-cleaner cancels its transfers"

@@ -268,7 +268,7 @@ def _private(folder: Path) -> Path:
         if each.is_symlink() or found.st_uid != os.getuid() or found.st_mode & 0o077:
             raise bad_input(
                 "store a token of Rucio",
-                f"{each} belongs to another user, or others can read it",
-                "remove it, or set TMPDIR to a private folder",
+                f"{each} belongs to another user, or other users can read the folder",
+                "remove the folder, or set TMPDIR to a private folder",
             )
     return folder

@@ -212,7 +212,7 @@ class RucioRuleOperator(BaseOperator):
         self.log.info("%s: %s", story, rules.story_of(rule))
         if wish.dray and rules.meta_of(rule).get("dray") != wish.dray:
             self.log.warning(
-                "rule %s was made by another task or program, so its deadline and rates are not "
+                "another task or program has made rule %s, so its deadline and rates are not "
                 "changed to %s",
                 rule["id"],
                 dict(wish.dray),
@@ -263,7 +263,7 @@ class RucioRuleOperator(BaseOperator):
                 lost_at = time.monotonic() if lost_at is None else lost_at
                 if time.monotonic() - lost_at >= hook.settings.outage_seconds:
                     raise
-                self.log.warning("Rucio does not answer; the rule continues: %s", error)
+                self.log.warning("Rucio does not answer, and the task continues to wait: %s", error)
                 continue
             self.log.info("%s", rules.story_of(rule))
             if rules.is_settled(rule, begun_at, self.stuck_seconds):
@@ -283,7 +283,9 @@ class RucioRuleOperator(BaseOperator):
         rule = rules.rule_of(client, hook.settings, str(event["rule_id"]))
         if rule["state"] not in ("OK", "SUSPENDED", "STUCK"):
             # The rule got new files, or its repair began, after the trigger has fired.
-            raise DrayTaskRetry(f"{rules.story_of(rule)} again; a retry waits for it")
+            raise DrayTaskRetry(
+                f"the rule has changed: {rules.story_of(rule)}; a retry waits for the rule"
+            )
         return self._complete(context, client, hook.settings, rule)
 
     def _complete(
@@ -311,6 +313,6 @@ class RucioRuleOperator(BaseOperator):
             hook = RucioHook(values.text("rucio_conn_id", self.rucio_conn_id))
             said = rules.cancel_own_rule(hook.get_conn(), hook.settings, id, try_id)
         except Exception as error:
-            self.log.warning("rule %s continues; it could not be ended: %s", id, error)
+            self.log.warning("cannot end rule %s, so the rule continues: %s", id, error)
         else:
             self.log.info("rule %s %s", id, said)

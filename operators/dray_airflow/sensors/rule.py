@@ -1,4 +1,4 @@
-"""The sensor that waits for a rule of Rucio, or for a dataset. It changes nothing."""
+"""The sensor that waits for a rule of Rucio, or for a dataset. The sensor changes no rule."""
 
 from __future__ import annotations
 
@@ -165,11 +165,14 @@ class RucioRuleSensor(BaseSensorOperator):
         if "error" in event:
             kind = str(event.get("kind", "other"))
             error_class = DrayTaskFailure if event.get("status") == "permanent" else DrayTaskRetry
-            raise error_class(f"cannot wait: {event['error']}", kind)
+            raise error_class(f"cannot wait for the rule or dataset: {event['error']}", kind)
         # The trigger has waited for ``stuck_seconds``.
         if event.get("state") == "STUCK":
             self.stuck_seconds = 0.0
         found = self.poke(context)
         if not found.is_done:
-            raise DrayTaskRetry("the rule or dataset was complete, and changed since", "other")
+            raise DrayTaskRetry(
+                "the rule or dataset was complete when the trigger fired, and has changed",
+                "other",
+            )
         return found.xcom_value

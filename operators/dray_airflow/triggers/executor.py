@@ -78,7 +78,7 @@ class DrayExecutorTrigger(OfFields, BaseTrigger):
                 lost_at = now if lost_at is None else lost_at
                 if error.status == "permanent" or now - lost_at >= OUTAGE_SECONDS:
                     return {"error": error.message, "kind": error.kind}
-                self.log.warning("task %s: its state is unknown: %s", self.remote_id, error)
+                self.log.warning("cannot query task %s: %s", self.remote_id, error)
             else:
                 lost_at = None
                 if found.is_terminal:
@@ -106,4 +106,6 @@ class DrayExecutorTrigger(OfFields, BaseTrigger):
             executor = await asyncio.to_thread(self._open)
             await asyncio.shield(asyncio.to_thread(executor.cancel, self.remote_id))
         except DrayError as error:
-            self.log.warning("task %s continues: it cannot be cancelled: %s", self.remote_id, error)
+            self.log.warning(
+                "cannot cancel task %s, so the task continues: %s", self.remote_id, error
+            )

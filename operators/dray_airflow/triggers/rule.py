@@ -68,7 +68,9 @@ class _Polling(OfFields, BaseTrigger):
                 lost_at = now if lost_at is None else lost_at
                 if now - lost_at >= hook.settings.outage_seconds:
                     return {"error": str(error), "kind": error.kind, "status": "temporary"}
-                self.log.warning("Rucio does not answer; the wait continues: %s", error)
+                self.log.warning(
+                    "Rucio does not answer, and the trigger continues to wait: %s", error
+                )
             else:
                 if found is not None:
                     return found
@@ -133,13 +135,13 @@ class RucioRuleTrigger(_Polling):
             # The thread continues if the triggerer cancels this coroutine.
             said = await asyncio.shield(asyncio.to_thread(end))
         except (DrayTaskFailure, DrayTaskRetry) as error:
-            self.log.warning("rule %s continues; it could not be ended: %s", self.rule_id, error)
+            self.log.warning("cannot end rule %s, so the rule continues: %s", self.rule_id, error)
         else:
             self.log.info("rule %s %s", self.rule_id, said)
 
 
 class RucioDatasetTrigger(_Polling):
-    """Fires when a dataset is complete at enough RSEs, or when this cannot be read.
+    """Fires when a dataset is complete at enough RSEs, or when Rucio cannot be queried.
 
     :param rucio_conn_id: connection of the Rucio server.
     :param did: ``SCOPE:NAME`` of the dataset.

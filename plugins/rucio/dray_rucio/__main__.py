@@ -1,8 +1,8 @@
 """Run a program of Rucio with the transfertool registered, or examine a rule.
 
 ``python -m dray_rucio rucio-conveyor-submitter --run-once``
-``python -m dray_rucio why RULE``   says why the files of a rule do not move
-``python -m dray_rucio eta RULE``   says when a rule will be complete
+``python -m dray_rucio why RULE``   prints the causes for which the files of a rule do not move
+``python -m dray_rucio eta RULE``   prints the expected end of a rule
 
 ``why --help`` and ``eta --help`` list options and exit codes.
 """

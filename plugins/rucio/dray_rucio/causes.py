@@ -99,7 +99,7 @@ def causes_of_rule(rule: RuleFacts) -> list[Cause]:
         )
         return [Cause("quota", where, error, remedy)]
     if error and not rule.missing:
-        return [Cause("rule_error", where, error, "correct the cause; Rucio repairs the rule")]
+        return [Cause("rule_error", where, error, "correct the cause; Rucio then repairs the rule")]
     return []
 
 
@@ -109,7 +109,7 @@ def causes_of_file(file: FileFacts, rule: RuleFacts, answers: Answers) -> list[C
     if request is not None and request.is_live:
         if request.tool not in (None, "dray"):
             text = f"request {request.id} belongs to the transfertool {request.tool}"
-            remedy = f"look at {request.host or request.tool}, or wait for the next try"
+            remedy = f"look for the request at {request.host or request.tool}"
             return [Cause("other_tool", file.destination.name, text, remedy)]
         if request.state == "SUBMITTED":
             return _of_submitted(request, answers)
@@ -203,15 +203,18 @@ def _of_last_try(file: FileFacts, request: RequestFacts) -> Cause:
     error = request.error or ""
     if "not_found" in error:
         text = f"a replica of {file.did} is missing at its RSE: {error}"
-        remedy = "declare the replica as bad, so that Rucio uses another one"
+        remedy = "declare the replica as bad, so that Rucio uses another replica"
         return Cause("source_missing", where, text, remedy)
     text = f"the last of {request.tries} tries failed: {error}"
     return Cause("last_try_failed", where, text, "correct the cause that the error names")
 
 
 def _of_stuck(file: FileFacts, rule: RuleFacts) -> Cause:
-    text = f"Rucio has given up {file.did} until the rule is repaired"
-    remedy = f"run rucio-judge-repairer; to repair now: rucio rule update {rule.id} --boost-rule"
+    text = f"Rucio makes no further try for {file.did} until its judge-repairer repairs the rule"
+    remedy = (
+        "check that rucio-judge-repairer runs; to repair the rule soon: rucio rule update "
+        f"{rule.id} --boost-rule"
+    )
     return Cause("waits_for_repair", f"rule {rule.id}", text, remedy)
 
 
@@ -222,10 +225,10 @@ def _of_queue(file: FileFacts, rule: RuleFacts) -> Cause:
         remedy = "start rucio-conveyor-submitter with transfertool = dray"
         return Cause("submitter_not_running", "conveyor-submitter", text, remedy)
     since = "" if request is None else f" since {request.created_at.isoformat(timespec='seconds')}"
-    text = f"no submitter has picked up the request{since}, and nothing prevents it"
+    text = f"no submitter has taken the request{since}, and no cause is known"
     remedy = (
-        "wait for a cycle (ten minutes); then check transfertool, the activities and the log of "
-        "the submitters"
+        "wait for a cycle of the submitters (ten minutes); then check their transfertool, their "
+        "activities and their logs"
     )
     return Cause("not_picked_up", "conveyor-submitter", text, remedy)
 
@@ -241,7 +244,7 @@ def _of_submitted(request: RequestFacts, answers: Answers) -> list[Cause]:
         text = "the endpoint does not know the transfer"
         return [Cause("transfer_unknown", where, text, "wait for the poller; Rucio tries again")]
     if transfer.is_terminal:
-        text = f"the transfer is {transfer.state}, and no poller has asked for it yet"
+        text = f"the transfer is {transfer.state}, and no poller has requested its state yet"
         remedy = "check that rucio-conveyor-poller runs with transfertool = dray"
         return [Cause("not_polled", where, text, remedy)]
     causes = []
@@ -282,7 +285,8 @@ def _of_waiting(where: str, transfer: Transfer) -> Cause | None:
         why = transfer.error.message if transfer.error is not None else "its last session failed"
         at = transfer.next_try_at
         when = f" at {at.isoformat(timespec='seconds')}" if at is not None else ""
-        text, remedy = f"the endpoint tries again{when}: {why}", "correct the cause in the message"
+        text = f"the endpoint tries again{when}: {why}"
+        remedy = "correct the cause that the message names"
     elif transfer.state == "queued":
         text = "the transfer waits in the endpoint's queue until other transfers end"
         remedy = "raise the priority of the rule, or limits.transfers_active of the endpoint"

@@ -78,9 +78,11 @@ def _end_of(file: FileFacts, answers: Answers) -> datetime | str:
         return f"their requests are {request.state} in Rucio"
     if request.tool != "dray":
         return f"the transfertool {request.tool} moves them"
-    if (request.host or "") in answers.errors:
+    error = answers.errors.get(request.host or "")
+    if error is not None:
         address = (request.host or "").partition("#")[0]
-        return f"the endpoint {address} does not answer"
+        is_away = error.kind in ("unreachable", "timed_out")
+        return f"the endpoint {address} {'does not answer' if is_away else 'refuses the call'}"
     transfer = answers.transfers.get(request.id)
     if transfer is None:
         return "the endpoint does not know their transfers"

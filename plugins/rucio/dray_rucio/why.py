@@ -1,13 +1,14 @@
-"""Say why the files of a rule do not move, and when the rule will be complete.
+"""Print the causes for which the files of a rule do not move, or the expected end of the rule.
 
     python -m dray_rucio why RULE [--json] [--files N]
     python -m dray_rucio eta RULE [--json] [--files N]
 
-Run both commands with the Python and the rucio.cfg of Rucio's daemons. Both only read.
+Run both commands with the Python and the rucio.cfg of Rucio's daemons.
+The commands change nothing.
 
-Exit codes of why: 0 nothing prevents the files from moving; 1 there is a cause; 2 usage error;
-3 the question could not be answered. Exit codes of eta: 0 the end is known, or the rule is OK;
-1 the end is not known for all files; 2 and 3 as above.
+Exit codes of why: 0 nothing prevents the files from moving; 1 the command found a cause; 2 usage
+error; 3 the command cannot read the rule. Exit codes of eta: 0 the end is known for all files, or
+the rule is OK; 1 the end is not known for some files; 2 and 3 as above.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ NAMED_MAX = 3
 
 
 def ask_endpoints(rule: RuleFacts, hosts: Hosts) -> Answers:
-    """Call each endpoint of a rule once, and query the rule's transfers.
+    """Call each endpoint of a rule, and query the rule's transfers.
 
     Each endpoint is called with a short timeout, because the answer that it is unreachable is part
     of the result.
@@ -179,10 +180,10 @@ def _why(rule: RuleFacts, answers: Answers, is_json: bool) -> int:
 def _headline(rule: RuleFacts) -> str:
     words = (
         f"rule {rule.id} ({rule.did} at {rule.rse_expression}) is {rule.state}: {rule.done} files "
-        f"are there, {rule.missing} are missing"
+        f"are at their destinations, {rule.missing} are missing"
     )
     if len(rule.files) < rule.missing:
-        words += f"; {len(rule.files)} of them were examined (--files)"
+        words += f"; {len(rule.files)} of the missing files were examined (--files)"
     return words
 
 
