@@ -70,7 +70,7 @@ def test_applications_do_not_overlap_and_a_completed_version_is_demoted(
         job = granted(client, first.id)
         assert job.rate_max == 400 * MIB
         assert job.expires_at is not None
-        with pytest.raises(DrayError, match="the job is waiting"):
+        with pytest.raises(DrayError, match="the write job is waiting"):
             client.complete_write(second.id)
         with pytest.raises(DrayError, match="no file exists at /fast/a/1"):
             client.complete_write(first.id)
@@ -121,7 +121,7 @@ def test_an_expired_lease_frees_the_device(tier: Callable[..., Endpoint]) -> Non
             "expired",
             "no call about the job arrived before its lease ended",
         )
-        with pytest.raises(DrayError, match="the job is expired"):
+        with pytest.raises(DrayError, match="the write job is expired"):
             client.complete_write(first.id)
 
 

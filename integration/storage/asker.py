@@ -93,7 +93,7 @@ def _of_objects(pool: Any, to: str, request: dict[str, Any]) -> object:  # noqa:
     if to == "names":
         return sorted(each.key for each in pool.list_objects())
     if to == "age":
-        return _age(pool, request["seconds"])
+        return _age(pool, request["seconds"], request["without"])
     name = request["name"]
     if to == "attributes":
         return {key: value.decode("latin-1") for key, value in pool.get_xattrs(name)}
@@ -104,11 +104,12 @@ def _of_objects(pool: Any, to: str, request: dict[str, Any]) -> object:  # noqa:
     return pool.remove_object(name)
 
 
-def _age(pool: Any, seconds: int) -> object:  # noqa: ANN401 - JSON or bindings without types
+def _age(pool: Any, seconds: int, without: str) -> object:  # noqa: ANN401 - JSON or bindings without types
     """Set the time of all objects of a namespace ``seconds`` back. Return their number."""
     import rados  # type: ignore[import-not-found]
 
     names = [each.key for each in pool.list_objects()]
+    names = [name for name in names if not (without and name.startswith(without))]
     for name in names:
         with rados.WriteOpCtx() as change:
             change.set_xattr("test.aged", b"1")

@@ -210,10 +210,13 @@ class Cluster:
         assert self._asker is not None
         self._asker.ask(to="remove", pool=pool, name=name, namespace=namespace)
 
-    def age(self, pool: str, seconds: int, namespace: str = "") -> int:
-        """Set the time of all objects of a namespace ``seconds`` back. Return their number."""
+    def age(self, pool: str, seconds: int, namespace: str = "", without: str = "") -> int:
+        """Set the time of the objects of a namespace ``seconds`` back. Return their number.
+
+        :param without: begin of the names of the objects that keep their time.
+        """
         assert self._asker is not None
-        words: dict[str, Any] = {"seconds": seconds, "namespace": namespace}
+        words: dict[str, Any] = {"seconds": seconds, "namespace": namespace, "without": without}
         return int(self._asker.ask(to="age", pool=pool, **words))
 
     def rados(self, *words: Word, seconds: float = 120) -> subprocess.CompletedProcess[str]:

@@ -102,10 +102,13 @@ class Pool:
         """Return the objects in dray's namespace ``STATE`` that do not describe a folder."""
         return [name for name in self.cluster.names(self.name, STATE) if not name.startswith("d")]
 
-    def age(self, seconds: int) -> None:
-        """Set the time of all objects of the root ``seconds`` back."""
-        for space in (SPACE, STATE):
-            self.cluster.age(self.name, seconds, space)
+    def age(self, seconds: int, *, with_logs: bool = True) -> None:
+        """Set the time of the objects of the root ``seconds`` back.
+
+        :param with_logs: False while a copy runs: it refuses to append to a log that has changed.
+        """
+        self.cluster.age(self.name, seconds, SPACE)
+        self.cluster.age(self.name, seconds, STATE, "" if with_logs else "l")
 
     def expect(self, path: str, source: Path) -> None:
         """Fail unless a file has the content of ``source``, and as many objects as it needs."""
