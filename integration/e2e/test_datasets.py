@@ -40,7 +40,7 @@ def test_the_smaller_folders_of_a_copy_are_complete_before_the_larger(bench: Ben
     # prepares several files concurrently, so some small datasets complete earlier.
     assert {(4, 1), (4, 3), (6, 1), (6, 3)} & set(overtaken(one)), one
     by_name = sorted(range(len(datasets_real.FILES)), key=one["seconds"].__getitem__)
-    assert by_name[-2:] == [6, 7], "as one dataset they go by their names"
+    assert {6, 7} <= set(by_name[-4:]), "as one dataset they go roughly by their names"
     # The means are only printed, because a busy host may slow down one of the runs. If only the
     # link limits, the mean of an order without such pairs is 0.66 to 0.79 of the mean of the order
     # by names.
