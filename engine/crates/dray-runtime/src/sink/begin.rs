@@ -76,18 +76,23 @@ impl Space {
 
     /// Records the begin of a file in the log. Appends the record immediately: another transfer that
     /// is about to begin the same file reads this log.
-    pub(super) fn record_begin(&self, begin: FileBegin) -> Result<FileNumber> {
+    fn record_begin(&self, begin: FileBegin) -> Result<FileNumber> {
         let ticket = self.begin_records.push(begin);
         let mut destination = self.destination()?;
         if let Some(result) = self.begin_records.result(ticket) {
             return result;
         }
-        self.check_lease_often()?;
+        // Without the lease, all queued records fail. A record that stayed in the queue would be
+        // appended later, although its partial file is removed.
+        let is_held = self.check_lease_often();
         let mut begun = Vec::new();
         for (ticket, begin) in self.begin_records.take_waiting() {
-            begun.push((ticket, destination.log.begin_file(begin)));
+            let number = is_held
+                .clone()
+                .and_then(|()| destination.log.begin_file(begin));
+            begun.push((ticket, number));
         }
-        let written = destination.log.write_pending();
+        let written = is_held.and_then(|()| destination.log.write_pending());
         let results = begun.into_iter().map(|(ticket, begun)| {
             let result = begun.and_then(|number| written.clone().map(|()| number));
             (ticket, result)
