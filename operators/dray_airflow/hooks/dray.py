@@ -9,18 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook
-
 from dray_airflow.errors import DrayTaskFailure
 from dray_airflow.hooks.fields import (
     extra_of,
     invalid_connection,
-    missing_connection,
     seconds_of,
     text_of,
 )
+from dray_airflow.hooks.parsed import ParsedHook
 from dray_airflow.tokens import FileToken, RenewedToken, expires_at, is_expired
-from dray_airflow.version_compat import AirflowNotFoundException
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -194,7 +191,7 @@ def _file_token(path: Path) -> TokenSource:
         return path
 
 
-class DrayHook(BaseHook):
+class DrayHook(ParsedHook[Settings]):
     """Calls the endpoint of a connection.
 
     :param dray_conn_id: name of a connection of type ``dray``.
@@ -207,41 +204,17 @@ class DrayHook(BaseHook):
 
     def __init__(self, dray_conn_id: str = default_conn_name) -> None:
         """Store the name of the connection. The connection is not looked up yet."""
-        super().__init__()
+        super().__init__(dray_conn_id)
         self.dray_conn_id = dray_conn_id
-        self._settings: Settings | None = None
 
-    @property
-    def settings(self) -> Settings:
-        """The parsed connection, which is looked up once.
-
-        :raises DrayTaskFailure: if the connection does not exist or is invalid.
-        """
-        if self._settings is None:
-            try:
-                connection = self.get_connection(self.dray_conn_id)
-            except AirflowNotFoundException:
-                raise missing_connection(self.dray_conn_id, self.conn_type) from None
-            self._settings = settings_of(connection)
-        return self._settings
+    def _parse(self, connection: Connection) -> Settings:
+        return settings_of(connection)
 
     def _renewed_token(self) -> str | None:
         """Read the Airflow connection again, and return the password of the connection."""
         settings = settings_of(self.get_connection(self.dray_conn_id))
         self._settings = settings
         return settings.token
-
-    async def asettings(self) -> Settings:
-        """Await :attr:`settings`.
-
-        Each call looks the connection up again, because the token may have been renewed.
-        """
-        try:
-            connection = await self.aget_connection(self.dray_conn_id)
-        except AirflowNotFoundException:
-            raise missing_connection(self.dray_conn_id, self.conn_type) from None
-        self._settings = settings_of(connection)
-        return self._settings
 
     def get_conn(self) -> Client:
         """Return a blocking client. The caller must close it.

@@ -14,17 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow.sdk import BaseHook
-
 from dray_airflow.errors import DrayTaskFailure, DrayTaskRetry, bad_input, translated_rucio
 from dray_airflow.hooks.fields import (
     extra_of,
     invalid_connection,
-    missing_connection,
     seconds_of,
     text_of,
 )
-from dray_airflow.version_compat import AirflowNotFoundException
+from dray_airflow.hooks.parsed import ParsedHook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -167,7 +164,7 @@ def _url(connection: Connection, conn_id: str) -> str:
     return host
 
 
-class RucioHook(BaseHook):
+class RucioHook(ParsedHook[RucioSettings]):
     """Calls the Rucio server of a connection.
 
     :param rucio_conn_id: name of a connection of type ``rucio``.
@@ -180,32 +177,11 @@ class RucioHook(BaseHook):
 
     def __init__(self, rucio_conn_id: str = default_conn_name) -> None:
         """Store the name of the connection. The connection is not looked up yet."""
-        super().__init__()
+        super().__init__(rucio_conn_id)
         self.rucio_conn_id = rucio_conn_id
-        self._settings: RucioSettings | None = None
 
-    @property
-    def settings(self) -> RucioSettings:
-        """The parsed connection, which is looked up once.
-
-        :raises DrayTaskFailure: if the connection does not exist or is invalid.
-        """
-        if self._settings is None:
-            try:
-                connection = self.get_connection(self.rucio_conn_id)
-            except AirflowNotFoundException:
-                raise missing_connection(self.rucio_conn_id, self.conn_type) from None
-            self._settings = rucio_settings_of(connection)
-        return self._settings
-
-    async def asettings(self) -> RucioSettings:
-        """Await :attr:`settings`. Each call looks the connection up again."""
-        try:
-            connection = await self.aget_connection(self.rucio_conn_id)
-        except AirflowNotFoundException:
-            raise missing_connection(self.rucio_conn_id, self.conn_type) from None
-        self._settings = rucio_settings_of(connection)
-        return self._settings
+    def _parse(self, connection: Connection) -> RucioSettings:
+        return rucio_settings_of(connection)
 
     def get_conn(self) -> Any:  # noqa: ANN401 - rucio.client is not typed
         """Return a ``rucio.client.Client``, which has logged in.
