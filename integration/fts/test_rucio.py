@@ -6,7 +6,6 @@ Nothing of dray is installed in the environment of Rucio. The RSEs have the attr
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shutil
 import tempfile
@@ -22,6 +21,7 @@ from integration.endpoint.raw import shipped_program
 from integration.fts.conftest import make_pems
 from integration.fts.face import Face
 from integration.harness.program import ROOT
+from integration.rucio.scene import RucioScene
 from integration.rucio.server import Rucio
 
 if TYPE_CHECKING:
@@ -38,16 +38,13 @@ READY_SECONDS = 60.0
 SITES = ("a", "b", "c")
 
 
-class Scene:
+class Scene(RucioScene):
     """Three RSEs with endpoints, one service, and one Rucio."""
 
     def __init__(self, folder: Path) -> None:
         """Start everything."""
-        self.folder = folder
-        self.ends: dict[str, Endpoint] = {}
+        super().__init__(folder)
         self.face: Face | None = None
-        self.rucio: Rucio | None = None
-        self._numbers = itertools.count(1)
         (folder / "ca").mkdir()
         authority, pems = make_pems(folder / "ca")
         try:
@@ -74,11 +71,6 @@ class Scene:
             self.close()
             raise
 
-    def do(self, name: str, /, **words: Any) -> Any:  # noqa: ANN401 - JSON
-        """Call a function in Rucio's environment."""
-        assert self.rucio is not None
-        return self.rucio.do(name, **words)
-
     def rse(self, site: str, folder: str, **more: str) -> dict[str, Any]:
         """Return the description of an RSE, ``A-RSE`` and so on."""
         assert self.face is not None
@@ -86,24 +78,6 @@ class Scene:
         path.mkdir(exist_ok=True)
         name = f"{site}-{folder}".upper()
         return {"name": name, "prefix": str(path), "attributes": {"fts": self.face.url, **more}}
-
-    def dataset(self, rse: str, sizes: Mapping[str, int]) -> tuple[str, dict[str, str]]:
-        """Upload a new dataset. Return the name of the dataset and the checksums of its files."""
-        number = next(self._numbers)
-        folder = self.folder / f"upload-{number}"
-        folder.mkdir()
-        named = {f"{number}.{name}": size for name, size in sizes.items()}
-        sums = self.do("upload", rse=rse, dataset=f"ds{number}", folder=str(folder), sizes=named)
-        return f"ds{number}", sums
-
-    def file(self, site: str, folder: str, name: str) -> Path:
-        """Return the path of a file of an RSE, whether it exists or not."""
-        found = list(self.ends[site].root(folder).glob(f"mock/*/*/{name}"))
-        return found[0] if found else self.ends[site].root(f"{folder}/not-there/{name}")
-
-    def requests(self, *names: str) -> list[dict[str, Any]]:
-        """Return Rucio's requests for these files, oldest first."""
-        return [each for each in self.do("requests") if each["name"] in names]
 
     def transfer(self, site: str, request: Mapping[str, Any], number: int = 0) -> Transfer | None:
         """Return the transfer of a request, or ``None`` before its submission."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import tempfile
@@ -14,6 +13,7 @@ import pytest
 
 from dray.testing.endpoints import Endpoint
 from integration.endpoint.raw import shipped_program
+from integration.rucio.scene import RucioScene
 from integration.rucio.server import Rucio
 
 if TYPE_CHECKING:
@@ -25,17 +25,14 @@ SITES = ("a", "b", "c")
 READY_SECONDS = 60.0
 
 
-class Scene:
+class Scene(RucioScene):
     """Three endpoints, and a Rucio server with a storage element (RSE) at each."""
 
     def __init__(self, folder: Path) -> None:
         """Start the endpoints and Rucio."""
-        self._folder = folder
-        self._numbers = itertools.count(1)
-        self.ends: dict[str, Endpoint] = {}
+        super().__init__(folder)
         #: By site: section `limits` of the endpoint's configuration. A change needs a restart.
         self.limits: dict[str, dict[str, Any]] = {name: {} for name in SITES}
-        self.rucio: Rucio | None = None
         self._tokens = folder / "tokens"
         self._tokens.mkdir()
         try:
@@ -69,11 +66,6 @@ class Scene:
         self.ends[name] = end.start()
         (self._tokens / end.address.replace(":", "_")).write_text(end.token())
 
-    def do(self, name: str, /, **words: Any) -> Any:  # noqa: ANN401 - JSON
-        """Call a function in Rucio's environment."""
-        assert self.rucio is not None
-        return self.rucio.do(name, **words)
-
     def rse(self, site: str, folder: str, **more: str) -> dict[str, Any]:
         """Return the argument of ``make_rses`` for a folder that a site's endpoint exports."""
         end = self.ends[site]
@@ -81,25 +73,6 @@ class Scene:
         name = f"{site}-{folder}".upper()
         attributes = {"dray_url": end.place(folder), "dray_pin": end.key, **more}
         return {"name": name, "prefix": str(end.root(folder)), "attributes": attributes}
-
-    def dataset(self, rse: str, sizes: Mapping[str, int]) -> tuple[str, dict[str, str]]:
-        """Upload a new dataset. Return the name of the dataset and the checksums of its files."""
-        number = next(self._numbers)
-        folder = self._folder / f"upload-{number}"
-        folder.mkdir()
-        named = {f"{number}.{name}": size for name, size in sizes.items()}
-        sums = self.do("upload", rse=rse, dataset=f"ds{number}", folder=str(folder), sizes=named)
-        shutil.rmtree(folder)
-        return f"ds{number}", sums
-
-    def file(self, site: str, folder: str, name: str) -> Path:
-        """Return the path of a file in an RSE, or a path that does not exist."""
-        found = list(self.ends[site].root(folder).glob(f"mock/*/*/{name}"))
-        return found[0] if found else self.ends[site].root(f"{folder}/not-there/{name}")
-
-    def requests(self, *names: str) -> list[dict[str, Any]]:
-        """Return Rucio's requests for these files, oldest first."""
-        return [each for each in self.do("requests") if each["name"] in names]
 
     def transfer(self, site: str, request: Mapping[str, Any]) -> Transfer:
         """Return the transfer of a request, as the endpoint that drives it describes it."""

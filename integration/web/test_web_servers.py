@@ -415,7 +415,7 @@ def test_a_killed_copy_of_several_urls_resumes(tmp_path: Path) -> None:
         is_slow.set()
         may_end.set()
         before = len(server.gets())
-        # Of the 16 objects, the first copy made at least 6 durable.
+        # The first copy made at least 6 of the 16 objects durable.
         ended = Process([shipped_program(), *words], tmp_path, "second").wait(120).expect(0)
         assert (to / "a").read_bytes() == (to / "b").read_bytes() == content
         assert len(server.gets()) - before <= 10, ended.words
