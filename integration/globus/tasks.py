@@ -32,10 +32,12 @@ class Behaviour:
     """Faults of the tasks that are submitted from now on.
 
     :param pause_seconds: pause after each chunk of 64 KiB.
-    :param inactive: event to wait for with expired credentials, before the first byte.
-    :param paused: event to wait for with a pause rule, before the first byte.
+    :param inactive: if set, each task reports expired credentials before its first byte, until
+        this event is set.
+    :param paused: if set, each task reports a pause rule before its first byte, until this event
+        is set.
     :param corrupts: change a byte of each copy.
-    :param quota_bytes: bytes after which the destination has no quota.
+    :param quota_bytes: number of bytes after which the destination's quota is used up.
     :param faults: number of connection faults before the first byte.
     """
 

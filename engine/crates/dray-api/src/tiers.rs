@@ -139,7 +139,7 @@ pub struct TierVersionAnswer {
     pub replicas: Vec<TierReplicaAnswer>,
 }
 
-/// A fast root of a tier, which is one device.
+/// One fast root of a tier. Each fast root is one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TierDevice {
     /// Name of the root.

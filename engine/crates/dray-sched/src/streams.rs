@@ -50,8 +50,9 @@ const QUIET_MIN: Duration = Duration::from_secs(120);
 /// estimated, not measured.
 const QUIET_MAX: Duration = Duration::from_secs(480);
 
-/// Minimum time without progress after the sink has answered that it is alive. Reports that the
-/// sink sent before this answer arrive within this time. The value is estimated, not measured.
+/// Minimum time without progress between the sink's answer that it is alive and the end of the
+/// stream. Within this time, the reports arrive that the sink sent before the answer. The value is
+/// estimated, not measured.
 const ANSWERED_MIN: Duration = Duration::from_secs(2);
 
 /// Divisor for the weight of one object in the average duration. The value is estimated, not

@@ -55,7 +55,7 @@ class TierVersion:
 
 @dataclass(frozen=True, slots=True)
 class TierDevice:
-    """A fast root of a tier, which is one device.
+    """One fast root of a tier. Each fast root is one device.
 
     :param used: bytes of the versions and staged copies on the root.
     :param free: free bytes of the file system of the root.

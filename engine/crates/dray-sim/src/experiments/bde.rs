@@ -121,7 +121,8 @@ pub fn brokered(topology: Topology, fourth: Option<u64>) -> (Report, Brokered) {
         Sizes::Configured,
     );
     let mut conductor = broker.keeping_rates();
-    let report = run(&load, &mut conductor).expect("the broker makes only possible decisions");
+    let report = run(&load, &mut conductor)
+        .expect("the broker makes only decisions that can be carried out");
     (report, conductor)
 }
 
@@ -131,7 +132,8 @@ pub fn brokered(topology: Topology, fourth: Option<u64>) -> (Report, Brokered) {
 /// Never: plain rules order feasible rates only.
 #[must_use]
 pub fn plain(topology: Topology, mut rule: Plain) -> Report {
-    run(&topology.load(None), &mut rule).expect("the rule makes only possible decisions")
+    run(&topology.load(None), &mut rule)
+        .expect("the policy makes only decisions that can be carried out")
 }
 
 /// Returns the deadline that the broker offers for the refused fourth task, in seconds from its

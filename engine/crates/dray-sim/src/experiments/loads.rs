@@ -274,13 +274,16 @@ pub fn outcome(seed: u64, many: Many) -> Outcome {
         Admission::Tested,
         Sizes::Configured,
     );
-    let steady = run(&load, &mut broker).expect("the broker makes only possible decisions");
+    let steady =
+        run(&load, &mut broker).expect("the broker makes only decisions that can be carried out");
     let kept = accepted(&load, &steady);
     let noisy = noisy(&kept, seed);
     let mut broker = Brokered::new(&noisy, Config::default(), Admission::Given, Sizes::Measured);
-    let ours = run(&noisy, &mut broker).expect("the broker makes only possible decisions");
-    let theirs =
-        |mut rule: Plain| run(&noisy, &mut rule).expect("the rule makes only possible decisions");
+    let ours =
+        run(&noisy, &mut broker).expect("the broker makes only decisions that can be carried out");
+    let theirs = |mut rule: Plain| {
+        run(&noisy, &mut rule).expect("the policy makes only decisions that can be carried out")
+    };
     let wished = load
         .transfers
         .iter()

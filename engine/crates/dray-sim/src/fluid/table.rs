@@ -92,7 +92,7 @@ fn read(table: &Value) -> Result<Load, String> {
             return Err(bad("two transfers have this name"));
         }
         let used = words["resources"].as_array();
-        let used = used.ok_or_else(|| bad("the transfer has no list of resources"))?;
+        let used = used.ok_or_else(|| bad("the field `resources` is missing or is not a list"))?;
         let used: Option<Vec<ResourceIndex>> = (used.iter())
             .map(|resource| known.get(resource.as_str()?).copied())
             .collect();
