@@ -47,7 +47,7 @@ def serve(
     """Start ``dray serve``.
 
     :param is_near: start the server at the client's end instead of the far end.
-    :param user: command prefix of another user, from ``give_to_nobody``.
+    :param user: command prefix, from ``give_to_nobody``, that runs the server as another user.
     """
     folder = scene.folder / "dray"
     folder.mkdir(exist_ok=True)

@@ -125,7 +125,7 @@ class Scene:
             )
 
     def own_session(self) -> list[str]:
-        """Return the command prefix of a server that another program starts, to join this session.
+        """Return the command prefix that starts a server in its own session.
 
         The kernel's scheduler treats the processes of a session as one group (sched(7), autogroup).
         Two ends in one session interrupt each other less than two ends in two sessions, which saves

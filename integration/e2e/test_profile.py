@@ -1,6 +1,7 @@
 """The bottleneck of a copy is named, at either end, and from either end.
 
-The limits and the proxy sleep, so that the slow part does not depend on this machine.
+The rate limits and the proxy slow one part of the copy down by sleeping. So the bottleneck does not
+depend on the speed of this machine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``--threads auto`` with storage of high latency, at either end.
 
-The slow part sleeps, so that it does not depend on this machine; copies are compared.
+Each slow read or write sleeps, so its duration does not depend on the speed of this machine.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ prints the response times. It asserts limits for them only with DRAY_FULL=1, on 
 
     DRAY_FULL=1 python -m pytest integration/endpoint/test_load.py -s
 
-DRAY_LOAD_SECONDS sets the duration (300, else 20).
+DRAY_LOAD_SECONDS sets the duration in seconds. The default is 300 with DRAY_FULL=1, otherwise 20.
 """
 
 from __future__ import annotations

@@ -116,9 +116,9 @@ def marked(mark: str) -> list[int]:
 
 
 def end_marked(mark: str, seconds: float = STOP_SECONDS) -> int:
-    """Ask all processes with a mark to end, and kill those that do not.
+    """Ask all processes with a mark to end, and kill those that do not end in time.
 
-    :returns: the number of these processes.
+    :returns: the number of processes that had the mark.
     """
     found = set(marked(mark)) - {os.getpid()}
     for pid in found:

@@ -166,7 +166,7 @@ class Moment:
         )
 
     def let_fail(self, volume: Lossy, kill: Callable[[], None]) -> None:
-        """Let the disk fail for its time. It still fails when this method returns.
+        """Let the disk fail, for at least ``lasts`` seconds. The disk still fails after the return.
 
         :param kill: function that kills the sink
         """

@@ -102,7 +102,7 @@ def means(value: dict[str, Any], way: str) -> list[float]:
 
 
 def bounds(value: dict[str, Any]) -> dict[str, float]:
-    """Return the mean completion in seconds if only the transfer over the link took time.
+    """Return the mean completion time in seconds, as if only the transfer over the link took time.
 
     ``one``: the datasets are sent in the order of their names. ``several``: the smallest first, the
     order with the lowest mean.

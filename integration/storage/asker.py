@@ -105,7 +105,7 @@ def _of_objects(pool: Any, to: str, request: dict[str, Any]) -> object:  # noqa:
 
 
 def _age(pool: Any, seconds: int, without: str) -> object:  # noqa: ANN401 - JSON or bindings without types
-    """Set the time of all objects of a namespace ``seconds`` back. Return their number."""
+    """Set the times of a namespace's objects to ``seconds`` ago. Return their number."""
     import rados  # type: ignore[import-not-found]
 
     names = [each.key for each in pool.list_objects()]

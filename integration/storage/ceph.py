@@ -211,9 +211,9 @@ class Cluster:
         self._asker.ask(to="remove", pool=pool, name=name, namespace=namespace)
 
     def age(self, pool: str, seconds: int, namespace: str = "", without: str = "") -> int:
-        """Set the time of the objects of a namespace ``seconds`` back. Return their number.
+        """Set the times of a namespace's objects to ``seconds`` ago. Return their number.
 
-        :param without: begin of the names of the objects that keep their time.
+        :param without: prefix of the names of objects whose time is not changed.
         """
         assert self._asker is not None
         words: dict[str, Any] = {"seconds": seconds, "namespace": namespace, "without": without}

@@ -64,7 +64,7 @@ def is_zero(ended: Ended) -> bool:
 def test_a_copy_resumes_from_any_moment(
     scene: Scene, ours: Path, victims: tuple[str, ...], hidden: bool, force: bool
 ) -> None:
-    """A killed ``xrdcp`` resumes. Before the end, its name has no file or the old file.
+    """A killed ``xrdcp`` resumes. Until the copy ends, its name has no file or the old file.
 
     Without the wrapper, the name may also have an empty file.
     """

@@ -168,7 +168,7 @@ class Run:
         """Log the state of the transfer.
 
         :param lost_at: time since which the service has not answered.
-        :returns: the same, after this query.
+        :returns: the new value of ``lost_at``, after this query.
         """
         from dray.errors import DrayError
 

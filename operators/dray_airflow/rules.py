@@ -63,7 +63,7 @@ class RuleKey(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The task that has created a rule, and its last try.
+    """The task that has created a rule, and the last try of this task.
 
     :param try_id: Airflow's id of the task instance, which is different for each try.
     """

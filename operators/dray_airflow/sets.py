@@ -106,7 +106,7 @@ def submit_set(client: Client, requests: Sequence[Request]) -> Taken:
 
 
 def free(client: Client, id: str, found: Transfer | None) -> bool:
-    """Cancel a transfer and delete its record. Return false if it does not exist or has ended.
+    """Cancel a transfer and delete its record. Return false if it was missing or had ended before.
 
     :param found: last known state of the transfer.
     """

@@ -320,7 +320,7 @@ class Begun:
     """A transfer that was submitted or found.
 
     :param transfer: last known state of the transfer.
-    :param story: text for the log that describes the action.
+    :param story: text for the log: how the transfer was submitted or found.
     """
 
     transfer: Transfer

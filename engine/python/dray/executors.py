@@ -43,9 +43,9 @@ class Executor(Protocol):
     """A service that moves files, with the requests and answers of ``dray.client``."""
 
     def submit(self, request: Request, options: Mapping[str, Any] | None = None) -> Transfer:
-        """Submit a transfer, or attach to the task of an earlier submission of its id.
+        """Submit a transfer, or attach to the task of an earlier submission with the same id.
 
-        :param options: options of the service that a request has no field for.
+        :param options: options of the service for which a :class:`Request` has no field.
         """
 
     def transfer(self, id: str) -> Transfer:

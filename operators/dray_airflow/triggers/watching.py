@@ -256,8 +256,8 @@ class Watch:
     def _fail(self, error: Exception, lost_seconds: float | None = None) -> None:
         """End waits with an error.
 
-        :param lost_seconds: time for which the endpoint has not answered. Waits with more patience
-            continue.
+        :param lost_seconds: time for which the endpoint has not answered. Waits whose
+            ``patience_seconds`` is longer continue.
         """
         for waiters in self._waiting.values():
             for waiter in waiters:

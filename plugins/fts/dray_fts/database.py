@@ -191,7 +191,8 @@ class Database:
         """Return jobs or files, newest first.
 
         :param what: ``job`` or ``file``.
-        :param filters: permitted values of columns. The column ``since`` is a time of submission.
+        :param filters: permitted values of columns. The key ``since`` gives the earliest time of
+            submission.
         """
         words: list[str] = ["1"]
         values: list[object] = []
@@ -297,7 +298,8 @@ class Database:
     def postpone(self, file_id: int, due: float, reason: str, *, is_away: bool) -> None:
         """Submit the transfer of a file later.
 
-        :param is_away: true if an endpoint did not answer. The first time is stored.
+        :param is_away: true if an endpoint did not answer. The database keeps the time of the first
+            such call.
         """
         with self._change() as db:
             db.execute(

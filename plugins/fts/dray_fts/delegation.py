@@ -1,8 +1,8 @@
 """The calls about the caller, and about the delegation of certificates.
 
 The service has its own credentials for endpoints, so it needs no delegated proxy. Clients of FTS
-delegate one before each submission. The service checks the proxy, stores its end, and drops it. The
-private key of a request is never stored.
+delegate one before each submission. The service checks the proxy, stores the time at which the
+proxy expires, and drops the proxy. The private key of a request is never stored.
 """
 
 from __future__ import annotations

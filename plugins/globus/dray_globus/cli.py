@@ -2,7 +2,7 @@
 
 The exit codes have the same meanings as those of ``dray`` (docs/reference/README.md): 0 done, 1 the
 task failed or some files failed, 2 a usage error, 3 refused, 4 the service is unreachable or busy,
-5 interrupted, and the same command with the same id continues.
+5 interrupted (the same command with the same id continues the task).
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _TRANSLATED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the Transfer service that a request of dray has no field for.
+    """Options of the Transfer service for which a request of dray has no field.
 
     :param label: text by which a person recognises the task, by default ``dray ID``.
     :param preserve_timestamp: copy modification times.
@@ -95,7 +95,8 @@ class Item:
 class Job:
     """A submission: the two collections, the items, and the options of the service.
 
-    :param size: required size of the only file, which the executor compares before it submits.
+    :param size: required size of the file, for a job with one file. The executor compares it with
+        the actual size before it submits the job.
     """
 
     source: str

@@ -36,7 +36,7 @@ public:
 
 	// Sends all of `text` on a new connection and returns all data until the connection ends. Sends
 	// nothing if the peer has another key. Takes at most `seconds`, whatever the peer does. Throws
-	// Unreached, also if the answer has more than `bytes_max` bytes.
+	// Unreached if the exchange fails, or if the answer has more than `bytes_max` bytes.
 	std::string exchange(const std::string &text, int seconds, size_t bytes_max) const;
 
 private:

@@ -36,7 +36,8 @@ pub(crate) struct Trace {
 impl Trace {
     /// Starts a trace in the file `path`. Replaces an empty file or an earlier trace.
     ///
-    /// # Errors If the file cannot be created, or contains other data.
+    /// # Errors
+    /// If the file cannot be created, or contains other data.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let refused = |cause: String| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "write the trace")

@@ -60,7 +60,7 @@ pub trait TicketBook: Send + Sync {
     /// [`ErrorKind::Unauthorized`] if there is no such ticket, or if the ticket is no longer valid.
     fn present(&self, digest: &[u8; 32], key: Option<Fingerprint>) -> Result<Grant>;
 
-    /// Checks that the tier has admitted the claim of a ticket on its space.
+    /// Checks that a tier has admitted the claim of the ticket `id` on the tier's space.
     ///
     /// # Errors
     /// [`ErrorKind::NoPlace`] while the claim waits.

@@ -63,8 +63,8 @@ fn pieces_of<F: LogFile>(
 }
 
 impl<F: LogFile> UniversalLog<F> {
-    /// Returns the recorded pieces of an unfinished file that start in the range `within`, by their
-    /// offsets.
+    /// Returns the recorded pieces of an unfinished file, sorted by offset. Only pieces that start
+    /// in the range `within` are returned.
     ///
     /// # Errors
     /// Errors of the storage.

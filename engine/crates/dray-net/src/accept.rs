@@ -70,7 +70,7 @@ impl Porter {
     /// Queues a connection for the porter, or closes it if the queue is full.
     ///
     /// # Errors
-    /// If the queue is full: the error with which the system refused the thread.
+    /// If the queue is full: the error with which the system refused a thread for this connection.
     fn leave(&self, caller: Unattended) -> Result<()> {
         (self.0.try_send(caller)).map_err(|full| full.into_inner().lack)
     }

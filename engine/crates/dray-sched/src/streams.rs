@@ -22,9 +22,9 @@ use dray_core::{BlockId, StreamId, TargetId, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Minimum time without progress before an overtaken stream is stuck. The time doubles with each
-/// stream given up, so streams are given up after 5, 15, 35 seconds and so on. If the streams were
-/// not really stuck, only the objects of one stream are sent again each time. The value is
+/// Minimum time without progress before an overtaken stream counts as stuck. The time doubles with
+/// each stream given up, so streams are given up after 5, 15, 35 seconds and so on. If the streams
+/// were not really stuck, only the objects of one stream are sent again each time. The value is
 /// estimated, not measured.
 const OVERTAKEN_MIN: Duration = Duration::from_secs(5);
 

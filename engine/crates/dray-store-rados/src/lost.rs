@@ -85,9 +85,9 @@ impl Files {
         Ok(holding(bytes, changed))
     }
 
-    /// Makes a partial file of the objects of each abandoned file below the root, if none of them
-    /// has changed after `before` (seconds since 1970). Returns the number of new partial files.
-    /// Also deletes claims whose partial file does not exist.
+    /// Makes a partial file of the objects of each abandoned file below the root, if none of these
+    /// objects has changed after `before` (seconds since 1970). Returns the number of new partial
+    /// files. Also deletes claims whose partial file does not exist.
     pub(crate) fn gather_lost(&self, before: i64) -> Result<u64> {
         self.drop_claims(before)?;
         let mut made = 0;

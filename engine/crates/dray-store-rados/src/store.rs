@@ -84,8 +84,9 @@ impl RadosStore {
 
     /// Creates the folder and its missing parents.
     ///
-    /// # Errors [`ErrorKind::NotADirectory`] if the folder or one of its parents is a file; errors
-    /// of the cluster.
+    /// # Errors
+    /// [`ErrorKind::NotADirectory`] if the folder or one of its parents is a file; errors of the
+    /// cluster.
     pub fn make_root(&self) -> Result<()> {
         let url = Url {
             path: RelPath::root(),

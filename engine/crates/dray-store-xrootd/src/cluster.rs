@@ -153,8 +153,8 @@ impl Cluster {
     }
 
     /// Returns a server whose replica has the listed state. Returns `None` if no replica has this
-    /// state, or if the server is not a manager. Fails if a server that may have the replica does
-    /// not answer.
+    /// state, or if the server of this store is not a manager. Fails if a server that may have the
+    /// replica does not answer.
     pub(crate) fn server_that_has(
         &self,
         path: &RelPath,

@@ -140,8 +140,8 @@ impl XrootdStore {
         self.cluster.is_from_several()
     }
 
-    /// Returns true if the server has sent another modification time of the file after the copy
-    /// began, and the same size. The caller must then request the checksum of the file again, and
+    /// Returns true if the server has reported a new modification time of the file, but the same
+    /// size, after the copy began. The caller must then request the checksum of the file again and
     /// compare it.
     #[must_use]
     pub fn has_new_time(&self) -> bool {

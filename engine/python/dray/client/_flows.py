@@ -58,9 +58,9 @@ class Policy:
 
     :param seconds: time for one call with all its retries. The hold time of long polls is added.
     :param tries: maximum number of requests for one call.
-    :param first_pause: seconds before the second try. The pause doubles before each further try.
-        A random part, up to half, is subtracted from each pause. Clients that were refused at the
-        same time so retry at different times.
+    :param first_pause: seconds before the second try. The pause doubles before each further try. A
+        random part, up to half, is subtracted from each pause. So clients that were refused at the
+        same time retry at different times.
     :param longest_pause: maximum pause in seconds, unless ``Retry-After`` asks for a longer pause.
     :param outage_seconds: time for which waits and event streams retry an unreachable endpoint.
     :param clock: function that returns monotonic seconds.

@@ -33,7 +33,8 @@ struct Answer {
     ticket: String,
 }
 
-/// Asks the source server. Returns `None` if the server has no dray endpoint.
+/// Asks the source server for a ticket of its dray endpoint. Returns `None` if the server has no
+/// dray endpoint.
 ///
 /// # Errors
 /// An error if the server has an endpoint but returns no ticket or an invalid ticket.

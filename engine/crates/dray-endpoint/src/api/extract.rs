@@ -173,9 +173,10 @@ fn bearer(headers: &HeaderMap) -> Answer<Option<&str>> {
     }
 }
 
-/// Returns true if a browser sent this request, other than GET or HEAD, for a page of another site.
-/// Such requests are refused, because a browser presents its user's certificate for any page. Only
-/// browsers send `Origin` (Fetch) and `Sec-Fetch-Site` (Fetch Metadata Request Headers).
+/// Returns true if a browser sent this request for a page of another site. GET and HEAD requests do
+/// not count. Requests that count are refused, because a browser presents its user's certificate
+/// for any page. Only browsers send `Origin` (Fetch) and `Sec-Fetch-Site` (Fetch Metadata Request
+/// Headers).
 fn is_of_a_page(parts: &Parts) -> bool {
     let is_read = matches!(parts.method, Method::GET | Method::HEAD);
     let site = parts.headers.get("sec-fetch-site");

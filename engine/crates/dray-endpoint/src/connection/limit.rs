@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Time that a new connection has for the handshake and the first request. During this time the
-/// connection loses its slot last. Without this time, callers that already hold slots could keep
-/// all new callers out.
+/// Time that a new connection has for the handshake and the first request. While this time runs,
+/// other idle connections lose their slots first. Without this time, callers that already hold
+/// slots could keep all new callers out.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Number of slots above the limit for connections from one address. On a connection in such a

@@ -263,10 +263,10 @@ impl Shares {
             .collect()
     }
 
-    /// Returns the share of each session, whose floor is the session's guaranteed rate. Planned
-    /// rates are reserved first. Realtime sessions then get the remaining rate. The floors of
-    /// sessions without a promise come last, and are reduced in proportion if their sum is too
-    /// high.
+    /// Returns the share of each session. The floor of a share is the guaranteed rate of the
+    /// session. Planned rates are reserved first. Realtime sessions then get the remaining rate.
+    /// The floors of sessions without a promise come last, and are reduced in proportion if their
+    /// sum is too high.
     fn leaves(
         &self,
         all: &[Arc<Moving>],

@@ -24,7 +24,7 @@ pub struct Copy<'c> {
     pub labels: BTreeMap<String, String>,
 }
 
-/// Builds the transfer of a copy, and its row.
+/// Builds the transfer that makes a copy, and the row of the copy.
 ///
 /// # Errors
 /// `InvalidRequest` if a path of the version cannot be parsed.

@@ -1,7 +1,8 @@
 //! Records the ends of demotions.
 //!
-//! The tier's thread does this in each round. An answer to a caller and an eviction do it first, so
-//! that a version is `demoted` as soon as the transfer that demotes it is done.
+//! The tier's thread records them in each round. The endpoint also records them before it answers a
+//! caller and before an eviction. So a version is `demoted` as soon as the transfer that demotes it
+//! is done.
 
 use super::{Tier, Tiers};
 use dray_api::{State, TierVersionState as At, Timestamp};
@@ -80,7 +81,7 @@ impl Tiers {
         Ok(has_changed)
     }
 
-    /// Returns the end of the transfer `id`.
+    /// Returns how the transfer `id` has ended.
     ///
     /// # Errors
     /// Errors of the database.

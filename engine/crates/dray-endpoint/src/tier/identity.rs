@@ -19,14 +19,14 @@ use dray_queue::TierVersion;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// Checks that the slow root contains the tier's file, by which the tier recognises the root, or
-/// one of the tier's slow copies. If the tier's file is missing, creates this file. The file can be
-/// missing in the right root: at the last start of the endpoint, the tier may have had no owner
-/// yet, or the owner may have had no permission to write.
+/// Checks that the slow root contains the identity file of the tier ([`file_of`]), or at least one
+/// slow copy of the tier. If the identity file is missing, creates it. The file can be missing in
+/// the right root: at the last start of the endpoint, the tier may have had no owner yet, or the
+/// owner may have had no permission to write.
 ///
 /// # Errors
-/// `NotFound` if versions have slow copies, but neither the file nor any slow copy exists. Errors
-/// of the file system.
+/// `NotFound` if the database lists slow copies, but the root has neither the identity file nor any
+/// slow copy. Errors of the file system.
 pub(super) fn check(all: &Tiers, tier: &ManagedTier, rows: &[TierVersion]) -> Result<()> {
     let owner = tier.owner.as_ref().or(rows.first().map(|row| &row.owner));
     let Some(owner) = owner else {
@@ -52,13 +52,13 @@ pub(super) fn check(all: &Tiers, tier: &ManagedTier, rows: &[TierVersion]) -> Re
     })
 }
 
-/// Checks, with the account of `owner`, that a fast root can be read and has the file of this tier
-/// or one of the fast copies. If the file is missing, creates it. Returns true if the root has the
-/// file.
+/// Checks, with the account of `owner`, that a fast root can be read, and that it has the identity
+/// file of this tier or at least one fast copy. If the identity file is missing, creates it.
+/// Returns true if the root then has the identity file.
 ///
 /// # Errors
-/// `NotFound` if there are fast copies in the database, but neither the file nor any fast copy
-/// exists. Errors of the file system.
+/// `NotFound` if there are fast copies in the database, but neither the identity file nor any fast
+/// copy exists. Errors of the file system.
 pub(super) fn check_fast(
     all: &Tiers,
     tier: &ManagedTier,

@@ -175,8 +175,8 @@ impl Tiers<'_> {
         waits.insert(tier.to_owned(), reasons);
     }
 
-    /// Returns the complete copies that callers staged in below one of the roots. If a path has
-    /// several copies, returns only the copy whose lifetime ends last.
+    /// Returns the complete copies below one of the roots that callers have staged in. If a path
+    /// has several copies, returns only the copy whose lifetime ends last.
     ///
     /// # Errors
     /// Errors of the database.

@@ -132,7 +132,7 @@ pub(super) fn look_at_pages(connection: &Connection, path: &Path) -> Result<()> 
 /// newest version. This program must be able to read the rows.
 ///
 /// # Errors
-/// The first part that is missing, or the first row that cannot be read.
+/// Names the first missing table or column, or the first transfer whose request cannot be read.
 pub(super) fn look_at_rows(connection: &Connection, model: &Connection, path: &Path) -> Result<()> {
     let failed = opening(path);
     let names = |connection: &Connection| -> rusqlite::Result<Vec<String>> {

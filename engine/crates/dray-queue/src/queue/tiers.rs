@@ -318,8 +318,8 @@ impl Tiers<'_> {
     }
 
     /// Changes the state of the versions whose fast copies were deleted to
-    /// [`TierVersionState::Slow`]. Also clears the field `transfer`, which then means the transfer
-    /// that restores the version.
+    /// [`TierVersionState::Slow`]. Also clears the field `transfer`. In the new state, this field
+    /// names the transfer that restores the version.
     ///
     /// # Errors
     /// Errors of the database.

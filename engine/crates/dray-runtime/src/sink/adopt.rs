@@ -45,8 +45,8 @@ impl Space {
     /// Looks for other writers of `items` before these entries are inspected. Refuses the entries
     /// that other transfers write, and adopts files from logs without a holder.
     ///
-    /// # Errors [`ErrorKind::LeaseLost`], and errors after which the content of our own log is
-    /// unknown.
+    /// # Errors
+    /// [`ErrorKind::LeaseLost`], and errors after which the content of our own log is unknown.
     pub(super) fn meet(&self, items: &[InspectItem]) -> Result<()> {
         let Some(mut guard) = self.neighbours() else {
             return Ok(());

@@ -47,9 +47,9 @@ pub(crate) fn plan(need: &Need, grid: &Grid) -> Option<Plan> {
     rounded(need, grid, &program)
 }
 
-/// Returns an upper bound for the bytes of the demands that any plan can move. Bytes of incomplete
-/// demands count too. The bound comes from the dual problem, so it is valid even if the method has
-/// not converged. Returns `None` if no byte can move.
+/// Returns an upper bound: no plan moves more bytes of the demands. Bytes of incomplete demands
+/// count too. The bound comes from the dual problem, so it is valid even if the method has not
+/// converged. Returns `None` if no byte can move.
 #[must_use]
 pub fn bytes_bound(need: &Need) -> Option<f64> {
     let grid = Grid::new(need);

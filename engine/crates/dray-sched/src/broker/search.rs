@@ -15,7 +15,7 @@ pub const PROGRAM_DEMANDS_MAX: usize = 256;
 ///
 /// Tries three methods in order:
 ///
-/// 1. Even filling, which suits each transfer best if nothing limits it.
+/// 1. Even filling, the best method for each transfer if no limit applies.
 /// 2. Filling by earliest deadline, which is exact on one resource without ceilings.
 /// 3. Linear programming, unless a single resource already proves that no plan exists.
 ///

@@ -205,7 +205,8 @@ impl DeviceModel {
 
     /// Returns the number of bytes by which demotions that begin with a period fall behind, because
     /// a version is demoted only after it is complete. `largest` is the size of the largest version
-    /// in bytes. A tier whose demotions begin with a period must plan with S less this number.
+    /// in bytes. A tier whose demotions begin with a period must plan with the capacity S less this
+    /// number.
     #[must_use]
     pub fn unfinished(&self, largest: f64) -> f64 {
         largest * (self.read_max / self.write_min).min(1.0)

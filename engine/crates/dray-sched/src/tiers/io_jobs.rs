@@ -1,4 +1,4 @@
-//! Order of the I/O jobs of applications on each device (section 5.1.1, "I/O Engine").
+//! Order of the I/O jobs of applications on each device (section 5.1.1 of BBOS, "I/O Engine").
 //!
 //! Each device has one queue for each application, and runs one job at a time. The queues are
 //! served in turn. So two applications never write to a device at the same time. A job at the head

@@ -255,8 +255,8 @@ impl Sink {
     }
 
     /// Handles the result of opening a partial file. If the file has failed or the session is
-    /// stopping, closes the partial file and keeps its durable ranges. If it has none, discards the
-    /// partial file instead.
+    /// stopping, closes the partial file and keeps its durable ranges. If the partial file has no
+    /// durable ranges, discards it instead.
     pub(super) fn on_prepared(&mut self, index: FileIndex, result: Result<(), Error>) {
         self.deciding = self.deciding.saturating_sub(1);
         let is_useless = self
