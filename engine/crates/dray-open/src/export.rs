@@ -147,8 +147,8 @@ impl Export {
     /// account opened must not be used, because it has the rights of that account.
     ///
     /// # Errors
-    /// The errors of [`Export::open`]. The account must be able to read the folder. A root in
-    /// another store cannot be opened under an account of this host.
+    /// The errors of [`Export::open`]. The account must be able to read the folder. A root that is
+    /// not a single folder of this host cannot be opened under an account of this host.
     pub fn anew(&self) -> Result<Self> {
         let anew = Self::open(self.local()?.root.clone(), self.targets.clone())?;
         Ok(Self {
@@ -167,7 +167,7 @@ impl Export {
         }
     }
 
-    /// Returns the folder of this host, or `None` for a root in another store.
+    /// Returns the folder of this root on this host, or `None` if the root is not a single folder.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match &self.opened {
@@ -301,7 +301,7 @@ impl Export {
     /// Opens the entry at `path`, without following any link.
     ///
     /// # Errors
-    /// Errors of the system. `EOPNOTSUPP` for a root in another store.
+    /// Errors of the system. `EOPNOTSUPP` if the root is not a single folder of this host.
     pub fn beneath(&self, path: &RelPath, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let Opened::Folder(LocalFolder { root_fd, .. }) = &self.opened else {
             return Err(Errno::OPNOTSUPP);

@@ -163,9 +163,9 @@ impl ConnectionTable {
 impl Places {
     /// Returns the number of the idle connection that loses its slot next.
     ///
-    /// Connections without an authenticated request that are older than `grace` come first, then
-    /// connections with an authenticated request, then connections younger than `grace`. In each
-    /// group the connection with the longest idle time comes first. With `address`, only
+    /// Connections without an authenticated request come first if they are idle for longer than
+    /// `grace`. Connections with an authenticated request follow. The other connections come last.
+    /// In each group the connection with the longest idle time comes first. With `address`, only
     /// connections from that address are considered.
     fn weakest(&self, address: Option<IpAddr>, grace: Duration, is_spare: bool) -> Option<u64> {
         let all = self.taken.iter();

@@ -1,5 +1,5 @@
-//! The storage calls for a root that is not a local folder (`root://`, `rados://`), through the
-//! interface `Store`.
+//! The storage calls for a root that is not a single folder of this host, through the interface
+//! `Store`.
 //!
 //! Each request for a page of a listing reads the folder again, and holds only that page in memory.
 
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// Maximum depth of folders that one call removes. The value is estimated, not measured.
 const DEPTH_MAX: usize = 128;
 
-/// Same as [`super::stat`], for a root that is not a local folder.
+/// Same as [`super::stat`], for a root that is not a single folder.
 pub(super) fn stat(root: &Root, path: &ApiPath) -> Result<Entry> {
     let state = root.store().stat(&path.path).map_err(in_plain_words)?;
     let state = state.ok_or_else(|| missing("read the attributes of the file", &path.path))?;
@@ -69,7 +69,7 @@ fn state_of(listed: &Listed) -> FileState {
     }
 }
 
-/// Same as [`super::list`], for a root that is not a local folder.
+/// Same as [`super::list`], for a root that is not a single folder.
 pub(super) fn list(
     root: &Root,
     path: &ApiPath,
@@ -126,7 +126,7 @@ fn children(
     Ok(())
 }
 
-/// Same as [`super::remove`], for a root that is not a local folder.
+/// Same as [`super::remove`], for a root that is not a single folder.
 pub(super) fn remove(root: &Root, path: &ApiPath, recursive: bool, given: &Given) -> Result<u64> {
     let (store, at) = (root.store(), &path.path);
     let Some(parent) = at.parent() else {
@@ -195,7 +195,7 @@ fn remove_folder(root: &Root, folder: &RelPath, given: &Given, depth: usize) -> 
     Ok(removed + u64::from(!folder.name().is_some_and(|name| name.is_reserved())))
 }
 
-/// Same as [`super::space`], for a root that is not a local folder.
+/// Same as [`super::space`], for a root that is not a single folder.
 pub(super) fn space(root: &Root, path: &ApiPath) -> Result<SpaceAnswer> {
     let space = root
         .store()

@@ -87,9 +87,9 @@ impl Tiers {
         self.with_fast(root).is_some()
     }
 
-    /// Returns the size in bytes of a file or folder, or `None` if the path does not exist. The
-    /// size of a folder in another store is unknown, so the result is `None` too. The calling
-    /// thread must have the account of the owner.
+    /// Returns the size in bytes of a file or folder, or `None` if the path does not exist. If the
+    /// root is not a single folder of this host, the size of a folder is unknown, so the result is
+    /// `None` too. The calling thread must have the account of the owner.
     ///
     /// # Errors
     /// Errors of the file system. `NotFound` if the root does not exist.

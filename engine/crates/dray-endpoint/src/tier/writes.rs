@@ -141,7 +141,8 @@ impl Tiers {
     /// Returns true if the application writes the version directly to the slow root (section 5.1.2,
     /// "Direct checkpoint on PFS").
     fn bypasses(&self, tier: &Tier, request: &WriteRequest) -> Result<bool> {
-        // An application of this host cannot write to another store.
+        // An application can write to the slow root only if the root is a single folder of this
+        // host.
         if self
             .roots
             .named(tier.config.slow.as_str())?
