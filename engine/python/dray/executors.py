@@ -1,4 +1,4 @@
-"""Executors: other services that move files themselves, for example Globus.
+"""Executors: services other than dray that move files, for example Globus.
 
 A package offers an executor by an entry point in the group ``dray.executors``. The name of the
 entry point is the scheme of the URLs. Hosts such as the Airflow provider find executors here, so

@@ -1,7 +1,7 @@
 //! Compares a copy of a single file with the checksum that the file's server reports. The request
 //! to the server runs during the copy. The comparison happens before the copy is published. A
 //! checksum that the caller demands is not compared here but by the sink machine of `dray_session`,
-//! because it also decides which existing file is adopted.
+//! because that machine also decides which existing file is adopted.
 
 use crate::store_kind::{ChecksumNeed, Location};
 use dray_core::lock::LockExt;

@@ -60,9 +60,9 @@ pub const STRIPED_MAX: u64 = 1 << 18;
 /// exceed the limit, the source handles the file of this layout as if all bytes were on one target.
 pub const LAYOUT_BYTES_MAX: u64 = 64 << 20;
 
-/// Maximum number at one source of blocks without a final state plus ranges that wait to be sent
-/// again. Such blocks and ranges take memory even without a buffer, so the buffer pool does not
-/// limit them.
+/// Maximum number of blocks without a final state and of ranges that wait to be sent again, counted
+/// together, at one source. Such blocks and ranges take memory even without a buffer, so the buffer
+/// pool does not limit them.
 pub const BLOCKS_MAX: usize = 1 << 16;
 
 /// Maximum number of paths in one CONNECT.

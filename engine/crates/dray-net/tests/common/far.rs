@@ -1,4 +1,4 @@
-//! A distant listener. Bytes arrive after a fixed delay, at any rate.
+//! A distant listener. Bytes arrive after a fixed delay. Their rate is not limited.
 //!
 //! The TCP handshake is not delayed, because it ends before the proxy sees the connection.
 

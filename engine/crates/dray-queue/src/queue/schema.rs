@@ -210,8 +210,8 @@ CREATE INDEX transfers_secrets ON transfers (ended_at)
     WHERE ended_at IS NOT NULL AND wish IS NULL AND instr(tickets, '\"ticket\":\"drt_') > 0;
 ",
     // In older versions, the first of several sources was the source, and the others were replicas.
-    // Moves the replicas to their own field. Also escapes question marks and number signs in paths,
-    // which older versions did not escape.
+    // This step moves the replicas to their own field. It also escapes question marks and number
+    // signs in paths, which older versions did not escape.
     "
 UPDATE transfers SET request = json_set(request,
         '$.replicas', (SELECT json_group_array(json(value)) FROM json_each(request, '$.sources')

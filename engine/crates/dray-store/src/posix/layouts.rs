@@ -1,8 +1,8 @@
 //! Finds the storage targets of single files. Most file systems are one target. Lustre and
 //! GlusterFS distribute files, or stripes of files, over several targets.
 //!
-//! A look-up costs a call to a server for each file (0.5 ms on GlusterFS), so the store makes it
-//! only on these two file systems, and only for files of at least [`FILE_BYTES_MIN`].
+//! A look-up costs a call to a server for each file (0.5 ms on GlusterFS), so the store looks up
+//! targets only on these two file systems, and only for files of at least [`FILE_BYTES_MIN`].
 
 use super::attributes::Attribute;
 use super::mounts::{self, Mount};
