@@ -99,7 +99,7 @@ class WidePath(machine.OwnNetwork):
     def __init__(self, folder: Path) -> None:
         """Start the path, without a delay and without a bound of the rate.
 
-        :raises SystemExit: if this host does not permit it.
+        :raises SystemExit: if this host does not permit the path.
         """
         shared = folder / "path"
         shared.write_bytes(bytes(forward.SHARED_BYTES))

@@ -75,7 +75,8 @@ class Certificate:
     def __init__(self, folder: Path, name: str, subject: str, *, is_rsa: bool = False) -> None:
         """Make the private key. Another method makes the certificate.
 
-        :param is_rsa: make an RSA key, which clients of FTS need, and no elliptic-curve key.
+        :param is_rsa: make an RSA key instead of an elliptic-curve key. Clients of FTS need an RSA
+            key.
         """
         self.folder = folder
         self.name = name

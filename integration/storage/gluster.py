@@ -246,7 +246,7 @@ def _await_ends(pids: list[int]) -> None:
 def _await_bricks(volume: Volume) -> None:
     """Wait until the mount is connected to all bricks.
 
-    If a folder is made before, a brick that connects later gets none of its files.
+    If a folder is made earlier, a brick that connects later gets none of the folder's files.
     """
     deadline = time.monotonic() + READY_SECONDS
     while True:

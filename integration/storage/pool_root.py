@@ -103,9 +103,10 @@ class Pool:
         return [name for name in self.cluster.names(self.name, STATE) if not name.startswith("d")]
 
     def age(self, seconds: int, *, with_logs: bool = True) -> None:
-        """Set the time of the objects of the root ``seconds`` back.
+        """Set the times of the root's objects to ``seconds`` ago.
 
-        :param with_logs: False while a copy runs: it refuses to append to a log that has changed.
+        :param with_logs: False while a copy runs, because the copy refuses to append to a log that
+            has changed.
         """
         self.cluster.age(self.name, seconds, SPACE)
         self.cluster.age(self.name, seconds, STATE, "" if with_logs else "l")

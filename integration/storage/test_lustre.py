@@ -1,4 +1,4 @@
-"""Layouts of Lustre on another file system, where they are in an extended attribute.
+"""Layouts of Lustre, stored in an extended attribute of a file system other than Lustre.
 
 The attribute contains Lustre's published structures. These tests show how dray uses a layout. They
 do not show how a Lustre client behaves.

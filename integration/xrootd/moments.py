@@ -1,7 +1,7 @@
 """A third-party copy that is interrupted at random moments, and resumes each time.
 
-Before its end, the test uses no report of the copy. ``dray log`` reads the durable data. The source
-server counts the sent bytes. A thread observes the file name at the destination.
+Until the copy ends, the test uses no report of the copy itself. ``dray log`` reads the durable
+data. The source server counts the sent bytes. A thread observes the file name at the destination.
 """
 
 from __future__ import annotations
