@@ -2,7 +2,7 @@
 
 The task submits the transfer and waits, as for an endpoint. The records of submissions are in
 Airflow's store of the task, if Airflow has one (AIP-103). So a retry on another worker finds the
-task of the service. Otherwise they are files on the worker.
+task of the service. Otherwise the records are files on the worker.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def settings_at(connection: Connection) -> dict[str, str]:
 def open_at(scheme: str, conn_id: str, store: Any | None = None) -> Executor:  # noqa: ANN401
     """Open an executor with the settings of a connection.
 
-    Without the default connection, the environment has the settings.
+    If the default connection does not exist, the settings are those of the environment.
     """
     from airflow.sdk.bases.hook import BaseHook
 

@@ -4,7 +4,8 @@ A :class:`~dray_airflow.operators.admit.DrayAdmitOperator` makes a reservation, 
 placeholder transfer. The reservation ends when the task submits its own transfer, or when the run
 ends. At the end of a run, Airflow calls :mod:`dray_airflow.listener`, which cancels the remaining
 reservations. If the listener cannot reach an endpoint, a reservation may remain. A later run that
-is refused because of that reservation checks if the first run has ended, and then cancels it.
+is refused because of that reservation checks if the first run has ended, and then cancels that
+reservation.
 
 Invariant owned here: this module cancels only reservations, and only in two cases. If a task
 submits its transfer, the module cancels the reservation for this transfer. If a run has ended
@@ -104,7 +105,7 @@ def ended_runs(context: Context, namespace: str) -> IsEnded:
 
 
 def free_ended(client: Client, ids: Iterable[str], is_ended: IsEnded) -> list[str]:
-    """Cancel the reservations among these transfers whose runs have ended.
+    """Cancel each of these transfers that is a reservation of an ended run.
 
     :returns: the ids of the cancelled reservations.
     """
