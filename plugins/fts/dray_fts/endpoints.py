@@ -56,7 +56,8 @@ class Endpoints:
         """Call an endpoint with the credential for an owner.
 
         If a call found the endpoint unreachable less than two seconds ago, its error is raised
-        again without a call. So many files do not wait for the same endpoint one after the other.
+        again without a call. Otherwise many files would wait for the same endpoint, one after the
+        other.
 
         :raises DrayError: the error of the call.
         """

@@ -72,8 +72,8 @@ def submit(service: Service, person: Person, request: Request, body: bytes) -> R
 def _check_rights(service: Service, person: Person, job: Job) -> None:
     """Ask the endpoints if the tokens permit the files of a job.
 
-    The service copies with its own credentials. Without this check, a token without the right to
-    write could have a file written.
+    The service copies with its own credentials. Without this check, the service would also write a
+    file for a token that does not permit this.
     """
     asked: dict[tuple[str, str, bool], list[str]] = {}
     for each in job.files:

@@ -164,7 +164,7 @@ def task_of(
     pauses: Sequence[str] = (),
     events: Sequence[Mapping[str, Any]] = (),
 ) -> GlobusTask:
-    """Read a task document. A missing field gets the value that means nothing.
+    """Read a task document. A missing field gets an empty value or 0.
 
     :param events: documents of the list of events, the newest first.
     """

@@ -40,7 +40,7 @@ class Again:
         self._is_running = False
 
     def add(self, name: str, call: Callable[[], object]) -> None:
-        """Repeat ``call`` until it succeeds or fails for another reason.
+        """Repeat ``call`` until it succeeds, fails for good, or :data:`SECONDS_MAX` have passed.
 
         :param name: name of the call. A pending call with the same name is replaced.
         """

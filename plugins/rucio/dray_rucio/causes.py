@@ -65,8 +65,8 @@ class Answers(NamedTuple):
 
     :param errors: error of the call to each endpoint that did not answer as it should.
     :param transfers: transfers by id. ``None`` for a transfer that its endpoint does not know.
-    :param offers: decision about each transfer whose deadline is not promised, if it had to be
-        made now.
+    :param offers: for each transfer whose deadline is not promised, the decision that the endpoint
+        would make now.
     """
 
     errors: Mapping[str, DrayError]

@@ -21,7 +21,8 @@ __all__ = ["Estimate", "estimate"]
 class Estimate(NamedTuple):
     """The expected end of a rule.
 
-    :param end: latest expected end of the running transfers. ``None`` if no transfer has one.
+    :param end: latest expected end of the running transfers. ``None`` if no transfer has an
+        estimate.
     :param known: number of files with an estimate.
     :param unknown: number of files without an estimate, by reason.
     """

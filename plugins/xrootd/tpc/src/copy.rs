@@ -206,7 +206,7 @@ impl Origin for XrootdStore {
 /// Runs the copy.
 ///
 /// # Errors
-/// Every error because of which the destination name does not get the complete file.
+/// Every error that prevents the destination name from getting the complete file.
 pub(crate) fn run(job: &CopyJob) -> Result<()> {
     let (handle, server) = (Handle::default(), process::server());
     let target = CopyTarget {

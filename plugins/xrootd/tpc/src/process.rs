@@ -68,9 +68,9 @@ pub(crate) fn watch_server(server: Pid, handle: Handle) -> Result<()> {
     watching.map(drop).map_err(|error| refused(&error))
 }
 
-/// Waits for a short time until the other end of the standard input is closed, if standard input is
-/// a pipe or a socket. The server keeps its end open as long as the server runs. If a user starts
-/// this program, standard input can be any file.
+/// Returns true if the standard input is a pipe or a socket, and its other end is closed or is
+/// closed within [`LOOK_SECONDS`]. The server keeps its end open as long as the server runs. If a
+/// user starts this program, standard input can be any file.
 fn is_hung_up() -> bool {
     let input = stdin();
     let is_pipe = fstat(&input).is_ok_and(|state| {

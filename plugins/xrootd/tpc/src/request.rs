@@ -88,7 +88,7 @@ fn tell(what: &serde_json::Value) {
 /// Reads the request and executes it.
 ///
 /// # Errors
-/// Any error because of which the copy is not complete. The plug-in has already received the error.
+/// Any error that prevented the copy. The plug-in has already received the error.
 pub(crate) fn run(words: impl Iterator<Item = OsString>) -> Result<()> {
     let ended = carry(words);
     match &ended {
