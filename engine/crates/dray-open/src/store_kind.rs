@@ -96,9 +96,9 @@ pub trait Location: fmt::Debug + Send + Sync {
     }
 
     /// Opens the store to read from. `is_compared` is true if the caller will compare the whole
-    /// file with the server's checksum. If it is true, the store may read parts of the file from
-    /// several replicas, although it cannot check that the replicas are equal. It may also continue
-    /// to read a file whose modification time changes.
+    /// file with the server's checksum. In this case the store may read parts of the file from
+    /// several replicas, although it cannot check that the replicas are equal. The store may also
+    /// continue to read a file whose modification time changes.
     ///
     /// # Errors
     /// Errors of the store.

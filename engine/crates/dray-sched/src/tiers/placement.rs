@@ -17,9 +17,9 @@ pub struct Candidate {
     pub is_reachable: bool,
     /// Bytes that are free, or that the tier can free immediately.
     pub available: u64,
-    /// Bytes that are requested on the device already. If the data was on a device before, the
-    /// caller instead sets 0 for that device and 1 for all others, so that this device is
-    /// preferred.
+    /// Bytes that earlier requests will write to the device. If the new data was on a device
+    /// before, the caller instead sets 0 for that device and 1 for all others, so that this device
+    /// is preferred.
     pub load: u64,
 }
 

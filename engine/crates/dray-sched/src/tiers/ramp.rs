@@ -89,8 +89,8 @@ impl Ramp {
     /// `capacity` bytes (equation 5.2).
     ///
     /// If Brmax exceeds Bwmin, the printed equations let the tier overflow before the end of the
-    /// writes, because a demotion that is faster than the writes must have been too slow before. The
-    /// plan then ends the increase at the rate at which demotions are as fast as writes.
+    /// writes: the demotion is too slow at first, and becomes faster than the writes only near the
+    /// end. For such a device, the plan raises the demotion rate only to the rate of the writes.
     ///
     /// # Errors
     /// If `dwpp` exceeds [`DeviceModel::admissible`].
