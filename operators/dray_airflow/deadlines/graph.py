@@ -270,7 +270,7 @@ def plan_deadlines(
     the size of a transfer are unknown, the transfer gets an even share of the available time. The
     other transfers then share the time in proportion to their durations at their own rates.
 
-    If another task has an unknown duration, it counts as zero and is listed in
+    A task of unknown duration that is not a transfer counts as zero, and is listed in
     :attr:`DeadlinePlan.unknown`. These tasks also count as zero: ended tasks, tasks that run only
     after failures, and tasks that the deadline does not wait for. Such tasks remain in the graph,
     because later tasks wait for them. Call the function again when a task has ended early or late.

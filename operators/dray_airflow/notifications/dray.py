@@ -64,7 +64,7 @@ class DrayNotifier(BaseNotifier):
     # --- a task has failed ------------------------------------------------------------------------
 
     def notify(self, context: Context) -> None:
-        """Notify that a task has failed or will be retried. Runs in the process of the task.
+        """Notify users that a task has failed or will be retried. Runs in the process of the task.
 
         :raises DrayTaskRetry: if a channel failed. All channels are tried first. The message does
             not contain the URL of the webhook.
@@ -150,7 +150,7 @@ class DrayNotifier(BaseNotifier):
     # --- a deadline -------------------------------------------------------------------------------
 
     async def async_notify(self, context: Context) -> None:
-        """Notify which transfer delays the run. Runs in the triggerer.
+        """Notify users about the transfer that delays the run. Runs in the triggerer.
 
         :raises DrayTaskRetry: as for :meth:`notify`.
         """

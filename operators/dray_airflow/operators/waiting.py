@@ -96,9 +96,9 @@ class WaitingOperator(BaseOperator):
         default_deferrable`` if it is set, otherwise ``True``.
     :param grace_seconds: time for which the task itself waits before it defers.
     :param bound_seconds: time after which the endpoint cancels the transfer if no caller has asked
-        for it. Durable data is kept. The default is the task's ``retry_delay`` plus 900 or the
-        connection's ``outage_seconds``, whichever is more. With 0, the transfer continues when the
-        task ends.
+        for it. Durable data is kept. The default is 900 (or the connection's ``outage_seconds``, if
+        that is longer) plus the task's ``retry_delay`` (at most an hour). With 0, the transfer
+        continues when the task ends.
     """
 
     is_dray_transfer: ClassVar[bool] = True

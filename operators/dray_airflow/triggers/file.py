@@ -133,8 +133,8 @@ class DrayFolderTrigger(OfFields, BaseEventTrigger):
     files again.
 
     An event starts a run, but is not the list of the run's work. Airflow may pass several events to
-    one run. An event that arrives while a run is being created does not start a run until the next
-    event.
+    one run. If an event arrives while Airflow creates a run, Airflow starts a run for this event
+    only when the next event arrives.
 
     :param dray_conn_id: connection of the endpoint.
     :param path: the folder, ``/ROOT/PATH``. Only its direct entries are checked.
