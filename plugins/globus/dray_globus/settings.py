@@ -39,8 +39,8 @@ class Settings:
     :param native_client_id: id of a native client, for the login of a user.
     :param tokens: file for the tokens of a user.
     :param data_access: mapped collections that require the consent ``data_access``.
-    :param base_url: address of the Transfer service, instead of that of the environment.
-    :param auth_url: address of Globus Auth, instead of that of the environment.
+    :param base_url: address of the Transfer service, instead of that of the SDK's environment.
+    :param auth_url: address of Globus Auth, instead of that of the SDK's environment.
     :param sites: the site map (:mod:`dray_globus.sites`).
     :param state: folder for the records of submissions.
     :param tries: maximum number of repetitions of one call.
