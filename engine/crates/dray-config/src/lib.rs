@@ -163,7 +163,7 @@ pub struct Root {
     /// folders.
     #[serde(default)]
     pub dirs: Vec<PathBuf>,
-    /// URL of a folder in another store, in place of `path`: `root://HOST//PATH` or
+    /// URL of a folder on a storage server, in place of `path`: `root://HOST//PATH` or
     /// `https://HOST/PATH`.
     pub store: Option<String>,
     /// Owners who may read. A token must permit it as well. Default: the scopes of a token decide
