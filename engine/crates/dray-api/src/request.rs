@@ -80,7 +80,7 @@ pub struct Request {
     /// Expected bytes of the transfer, if known. A promised deadline covers this number of bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_expected: Option<u64>,
-    /// Priority among the transfers of one owner; 9 is the highest.
+    /// Priority; 9 is the highest. Within a class, transfers with a higher priority start first.
     #[serde(default = "priority_default")]
     #[schema(minimum = 0, maximum = 9, default = 3)]
     pub priority: u8,
