@@ -1,4 +1,7 @@
-"""A web server with one file. It answers correctly, except where a test changes an answer."""
+"""A web server with one file. It answers correctly, except where a test changes an answer.
+
+A PUT replaces the content of the file.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +46,12 @@ class Asked:
 class WebServer:
     """Serve ``content`` at every path. ``change`` may alter each answer before it is sent."""
 
-    def __init__(self, content: bytes, change: Callable[[Asked, Reply], None]) -> None:
-        """Bind a port of the loopback address."""
+    def __init__(
+        self, content: bytes, change: Callable[[Asked, Reply], None], host: str = "127.0.0.1"
+    ) -> None:
+        """Bind a port of a loopback address."""
         self.content = content
+        self.host = host
         self.asked: list[Asked] = []
         self._change = change
         self._lock = threading.Lock()
@@ -70,16 +76,16 @@ class WebServer:
                 if asked.method != "HEAD":
                     self.wfile.write(reply.body)
 
-            do_GET = do_HEAD = do_PROPFIND = _answer
+            do_GET = do_HEAD = do_PROPFIND = do_PUT = _answer
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = http.server.ThreadingHTTPServer((host, 0), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     @property
     def url(self) -> str:
         """The URL of the server."""
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"http://{self.host}:{self._server.server_port}"
 
     def gets(self) -> list[Asked]:
         """Return the GET requests so far."""
@@ -102,13 +108,15 @@ class WebServer:
 
     def _note(self, request: http.server.BaseHTTPRequestHandler) -> Asked:
         length = int(request.headers.get("Content-Length") or 0)
-        request.rfile.read(length)
+        body = request.rfile.read(length)
         headers = {name.lower(): value for name, value in request.headers.items()}
         method = request.command
         with self._lock:
             number = sum(each.method == method for each in self.asked)
             asked = Asked(method, request.path, headers, number)
             self.asked.append(asked)
+            if method == "PUT":
+                self.content = body
         return asked
 
     def _reply(self, asked: Asked) -> Reply:
@@ -116,6 +124,8 @@ class WebServer:
         headers = {"Last-Modified": MODIFIED, "Accept-Ranges": "bytes"}
         if asked.method == "PROPFIND":
             return Reply(405, {}, b"")
+        if asked.method == "PUT":
+            return Reply(201, {}, b"")
         wanted = asked.headers.get("range", "")
         if not wanted.startswith("bytes=") or asked.method == "HEAD":
             length = {"Content-Length": str(len(self.content))}

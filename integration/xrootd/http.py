@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from integration.xrootd.servers import Scene, Xrootd
 
 
+#: Setting of dray's program without which it refuses the loopback addresses of these servers.
+ALL_ADDRESSES = "deny_addresses = []\n"
+
+
 def http_lines(port: int) -> list[str]:
     """Return the configuration lines that enable HTTP on an XRootD server.
 
@@ -105,13 +109,20 @@ def copying(
     """Start an XRootD server with dray's HTTP plug-in.
 
     :param lines: additional lines of the server's configuration.
-    :param settings: additional lines of the plug-in's configuration.
+    :param settings: additional lines of the plug-in's configuration. Without a line ``config``,
+        the program copies from and to all addresses.
     :param own_port: whether HTTP has a separate port.
     :param tpc: arguments of ``ofs.tpc`` for copies between ``root://`` URLs. None disables them.
     """
     port = free_port() if own_port else 0
     own = scene.folder / f"{name}.cf"
-    own.write_text("\n".join([f"program {plugins / PROGRAM}", *settings, ""]), encoding="utf-8")
+    own_lines = [f"program {plugins / PROGRAM}", *settings]
+    if not any(line.startswith("config ") for line in settings):
+        config = scene.folder / f"{name}-tpc.toml"
+        config.write_text(ALL_ADDRESSES, encoding="ascii")
+        config.chmod(0o644)
+        own_lines.append(f"config {config}")
+    own.write_text("\n".join([*own_lines, ""]), encoding="utf-8")
     server = scene.server(
         name,
         tpc=tpc,

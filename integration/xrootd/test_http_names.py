@@ -22,7 +22,7 @@ from integration.xrootd.curl import (
     status,
 )
 from integration.xrootd.files import hide
-from integration.xrootd.http import copying, nginx
+from integration.xrootd.http import ALL_ADDRESSES, copying, nginx
 from integration.xrootd.servers import HERE, cluster_lines, give
 
 if TYPE_CHECKING:
@@ -75,14 +75,14 @@ def test_a_folders_address_is_refused_and_makes_nothing(
 
 def begin_slowly(bare: Scene, sink: Copying, web: Web, config: Path) -> Process:
     """Start a slow copy to ``b``. Return when some data is durable."""
-    config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
+    config.write_text(f"{ALL_ADDRESSES}rate = {32 * MIB}\n", encoding="ascii")
     client = begin(bare, f"{sink.url}/b", f"Source: {web.url}/a")
     until = time.monotonic() + 60
     while not any(durable(heard(client))):
         assert time.monotonic() < until, heard(client)
         time.sleep(0.02)
     # Copies that are requested later are not slow.
-    config.write_text("", encoding="ascii")
+    config.write_text(ALL_ADDRESSES, encoding="ascii")
     return client
 
 
@@ -92,7 +92,7 @@ def test_a_file_that_gets_the_name_meanwhile_stays(
 ) -> None:
     """Another client creates the file during a copy: the copy fails. A later copy replaces it."""
     config = bare.folder / "slow.toml"
-    config.write_text("", encoding="ascii")
+    config.write_text(ALL_ADDRESSES, encoding="ascii")
     lines = [hide(bare)] if is_wrapped else []
     settings = ["marker_seconds 1", f"config {config}"]
     sink = copying(bare, plugins, certificates, lines=lines, settings=settings)
@@ -158,7 +158,7 @@ def test_a_second_copy_to_one_name_is_refused(
 ) -> None:
     config = bare.folder / "slow.toml"
     settings = ["marker_seconds 1", f"config {config}"]
-    config.write_text("", encoding="ascii")
+    config.write_text(ALL_ADDRESSES, encoding="ascii")
     sink = copying(bare, plugins, certificates, settings=settings)
     web = nginx(bare)
     make_file(web.data / "a", LARGE, 1)

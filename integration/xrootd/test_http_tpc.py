@@ -26,7 +26,7 @@ from integration.xrootd.curl import (
     status,
 )
 from integration.xrootd.files import hide
-from integration.xrootd.http import PLUGIN, copying, nginx, xrootd
+from integration.xrootd.http import ALL_ADDRESSES, PLUGIN, copying, nginx, xrootd
 from integration.xrootd.servers import cluster_lines, exported, give
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def test_pushes_of_every_size(bare: Scene, sink: Copying) -> None:
 def test_a_killed_copy_resumes(bare: Scene, plugins: Path, certificates: Path, victim: str) -> None:
     """After a kill, no file has the name. The next copy sends only the missing data."""
     config = bare.folder / "slow.toml"
-    config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
+    config.write_text(f"{ALL_ADDRESSES}rate = {32 * MIB}\n", encoding="ascii")
     # The server detects a dead client directly, and need not wait for a marker.
     markers = 1 if victim == "program" else 600
     settings = [f"marker_seconds {markers}", f"config {config}"]
@@ -126,7 +126,7 @@ def test_a_killed_copy_resumes(bare: Scene, plugins: Path, certificates: Path, v
             assert time.monotonic() < until, "the program still runs"
             time.sleep(0.02)
     assert not (sink.data / "b").exists()
-    config.write_text("", encoding="ascii")
+    config.write_text(ALL_ADDRESSES, encoding="ascii")
     assert_good(ask(bare, f"{sink.url}/b", source_header))
     now, before = sent(sink)[-1]
     assert before > 0
@@ -140,7 +140,7 @@ def test_a_copy_ends_with_its_dead_server_and_resumes(
 ) -> None:
     """If the server dies, dray's program ends. After the restart, the next copy resumes."""
     config = bare.folder / "slow.toml"
-    config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
+    config.write_text(f"{ALL_ADDRESSES}rate = {32 * MIB}\n", encoding="ascii")
     settings = ["marker_seconds 1", f"config {config}"]
     sink = copying(bare, plugins, certificates, settings=settings)
     web = nginx(bare)
@@ -155,7 +155,7 @@ def test_a_copy_ends_with_its_dead_server_and_resumes(
     while is_alive(job):
         assert time.monotonic() < until, "the program still runs"
         time.sleep(0.02)
-    config.write_text("", encoding="ascii")
+    config.write_text(ALL_ADDRESSES, encoding="ascii")
     sink.server.start()
     assert_good(ask(bare, f"{sink.url}/b", f"Source: {web.url}/a"))
     now, before = sent(sink)[-1]
@@ -338,7 +338,7 @@ def test_a_copy_resumes_from_a_restarted_source(
 ) -> None:
     """If the source dies, the copy fails. After its restart, the next copy resumes."""
     config = bare.folder / "slow.toml"
-    config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
+    config.write_text(f"{ALL_ADDRESSES}rate = {32 * MIB}\n", encoding="ascii")
     settings = ["marker_seconds 1", f"config {config}"]
     sink = copying(bare, plugins, certificates, settings=settings)
     web, server = xrootd(bare)
@@ -352,7 +352,7 @@ def test_a_copy_resumes_from_a_restarted_source(
     assert "127.0.0.1" in failure(client.wait(120))
     assert not (sink.data / "b").exists()
     server.start()
-    config.write_text("", encoding="ascii")
+    config.write_text(ALL_ADDRESSES, encoding="ascii")
     assert_good(ask(bare, f"{sink.url}/b", f"Source: {web.url}/a"))
     now, before = sent(sink)[-1]
     assert before > 0
@@ -363,7 +363,7 @@ def test_a_copy_resumes_from_a_restarted_source(
 def test_concurrent_copies_are_limited(bare: Scene, plugins: Path, certificates: Path) -> None:
     """A copy above ``copies_max`` is refused with 503, until another copy has ended."""
     config = bare.folder / "slow.toml"
-    config.write_text(f"rate = {MIB}\n", encoding="ascii")
+    config.write_text(f"{ALL_ADDRESSES}rate = {MIB}\n", encoding="ascii")
     settings = ["copies_max 1", f"config {config}"]
     sink = copying(bare, plugins, certificates, settings=settings)
     web = nginx(bare)
@@ -376,7 +376,7 @@ def test_concurrent_copies_are_limited(bare: Scene, plugins: Path, certificates:
     while sink.server.jobs():
         assert time.monotonic() < until
         time.sleep(0.02)
-    config.write_text("", encoding="ascii")
+    config.write_text(ALL_ADDRESSES, encoding="ascii")
     assert_good(ask(bare, f"{sink.url}/c", f"Source: {web.url}/a"))
 
 
@@ -479,7 +479,7 @@ def beside(bare: Scene, program: Path) -> Iterator[tuple[Web, Server, Path]]:
     server = serve(bare, web.data, program)
     config = bare.folder / "tpc.toml"
     lines = settings(bare, server, web.url.removeprefix("http://"))
-    config.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    config.write_text(ALL_ADDRESSES + "\n".join([*lines, ""]), encoding="utf-8")
     yield web, server, config
     server.kill()
 

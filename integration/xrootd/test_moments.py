@@ -20,7 +20,7 @@ from integration.harness.tree import MIB
 from integration.harness.watch import Watcher
 from integration.xrootd import curl
 from integration.xrootd.files import configured, copies, hide, make
-from integration.xrootd.http import copying, xrootd
+from integration.xrootd.http import ALL_ADDRESSES, copying, xrootd
 from integration.xrootd.moments import (
     CONFIG,
     EMPTY,
@@ -104,7 +104,7 @@ def test_a_pull_resumes_from_any_moment(
     hidden: bool,
 ) -> None:
     """A killed ``curl -X COPY`` resumes, with and without the wrapper."""
-    configured(bare, *CONFIG)
+    configured(bare, ALL_ADDRESSES, *CONFIG)
     settings = ["marker_seconds 1", f"config {bare.folder / 'tpc.toml'}"]
     lines = [hide(bare)] if hidden else []
     sink = copying(bare, plugins, certificates, settings=settings, lines=lines)

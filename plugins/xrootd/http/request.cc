@@ -70,6 +70,8 @@ CopyRequest read_request(const std::map<std::string, std::string> &headers)
 			request.streams = streams(value);
 		else if (is_same(name, "requirechecksumverification"))
 			request.checksum = truth("RequireChecksumVerification", value) ? "required" : "none";
+		else if (is_same(name, "repr-digest"))
+			request.repr_digest = value;
 		else if (is_same(name, "credential") && !value.empty() && !is_same(value, "none"))
 			throw Refusal(400, "Credential must be none; send the other end's token as TransferHeaderAuthorization");
 		else if (begins(name, "transferheader") && name.size() > 14)
@@ -99,6 +101,7 @@ std::string to_line(const CopyRequest &request, const std::string &path)
 		{"overwrite", request.may_overwrite},
 		{"checksum", request.checksum},
 		{"placeholder", request.has_placeholder},
+		{"repr_digest", request.repr_digest},
 	};
 	std::string text;
 	try {

@@ -31,6 +31,8 @@ struct CopyRequest {
 	std::string checksum = "offered";
 	// True if the local name belongs to an empty file that the server created for this copy.
 	bool has_placeholder = true;
+	// Value of the client's header Repr-Digest (RFC 9530), which contains the checksum of the file.
+	std::string repr_digest;
 };
 
 // Parses the headers of a COPY request. Throws Refusal.

@@ -1,6 +1,7 @@
 //! Sends requests and receives answers. Keeps connections open, follows redirects, and makes errors
 //! that contain the server's message.
 
+use crate::address_policy::{AddressPolicy, Denied, PermittedAddresses};
 use crate::credentials::Credentials;
 use crate::names::Capitals;
 use crate::pause::{Patience, Pauses, is_busy, read_retry_after};
@@ -92,8 +93,14 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Creates a client for the server `home`. Only this server gets the credentials.
-    pub(crate) fn new(home: Origin, credentials: Credentials, end: End) -> Self {
+    /// Creates a client for the server `home`. Only this server gets the credentials. Requests go
+    /// only to the addresses that the policy permits.
+    pub(crate) fn new(
+        home: Origin,
+        credentials: Credentials,
+        end: End,
+        addresses: AddressPolicy,
+    ) -> Self {
         let tls = TlsConfig::builder()
             .root_certs(RootCerts::Specific(Arc::new(authorities())))
             .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -116,7 +123,8 @@ impl Client {
                 .max_idle_age(KEPT_FOR)
                 .build();
             let connector = DefaultConnector::new().chain(Capitals);
-            ureq::Agent::with_parts(config, connector, DefaultResolver::default())
+            let resolver = PermittedAddresses::new(DefaultResolver::default(), addresses.clone());
+            ureq::Agent::with_parts(config, connector, resolver)
         };
         Self {
             agent: agent(ureq::Proxy::try_from_env()),
@@ -345,6 +353,15 @@ impl Client {
         {
             return lack.file(ask.file);
         }
+        if let Some(denied) = Denied::in_error(error) {
+            return Error::new(ErrorKind::PermissionDenied, End::Here, ask.operation)
+                .file(ask.file)
+                .cause(format!("{server}: {denied}"))
+                .remedy(
+                    "use another server, or ask the administrator of this host to add the address \
+                    to the setting `allow_addresses`",
+                );
+        }
         let kind = match error {
             ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
                 ErrorKind::Unreachable
@@ -485,6 +502,7 @@ fn authorities() -> Vec<Certificate<'static>> {
 #[cfg(test)]
 mod tests {
     use super::{Answer, Ask, Client, reason};
+    use crate::address_policy::AddressPolicy;
     use crate::credentials::Credentials;
     use crate::redirect::RequestTarget;
     use crate::url::{HttpUrl, Origin};
@@ -500,7 +518,12 @@ mod tests {
     fn redirected_by(server: &str, from: &str, to: &str) -> Result<u16> {
         let url = HttpUrl::read(from.as_bytes()).expect("good").expect("web");
         let home: Origin = url.origin.clone();
-        let client = Client::new(home.clone(), Credentials::none(), End::Source);
+        let client = Client::new(
+            home.clone(),
+            Credentials::none(),
+            End::Source,
+            AddressPolicy::default(),
+        );
         let place = RequestTarget::new(&home, &url.path, None);
         let ask = Ask {
             method: "GET",

@@ -13,9 +13,11 @@
 //! the state of the file when it was opened. If answers contain no version, the store asks the
 //! server again once a second during reads, and after the last read.
 
+mod address_policy;
 mod client;
 mod credentials;
 mod dav;
+mod integrity;
 mod list;
 mod names;
 mod pause;
@@ -26,7 +28,9 @@ mod server;
 mod store;
 mod url;
 
+pub use address_policy::{AddressPolicy, AddressSet};
 pub use credentials::Credentials;
-pub use put::{Sending, Verify};
+pub use integrity::read_repr_digest;
+pub use put::{Expected, Sending, Verify};
 pub use store::HttpStore;
 pub use url::{HttpUrl, Origin};

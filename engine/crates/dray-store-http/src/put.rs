@@ -1,6 +1,7 @@
 //! Sends one file to a web server with PUT, from start to end.
 
 use crate::client::Ask;
+use crate::integrity;
 use crate::redirect::RequestTarget;
 use crate::server::Server;
 use crate::store::HttpStore;
@@ -24,6 +25,15 @@ pub enum Verify {
     Never,
 }
 
+/// The checksum that a file should have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expected {
+    /// The checksum.
+    pub checksum: Checksum,
+    /// Origin of the checksum, for errors: "the header Repr-Digest".
+    pub origin: &'static str,
+}
+
 /// A file to send.
 #[derive(Debug)]
 pub struct Sending<'a> {
@@ -35,6 +45,9 @@ pub struct Sending<'a> {
     pub may_overwrite: bool,
     /// Says if the file is verified after it was sent.
     pub verify: Verify,
+    /// Checksum of the file, if it is known before the file is read. The server gets the checksum
+    /// with the file.
+    pub expected: Option<Expected>,
 }
 
 /// Reads a file, and computes the checksums and the number of the bytes read.
@@ -72,7 +85,8 @@ impl HttpStore {
     /// cannot resume a PUT.
     ///
     /// # Errors
-    /// `AlreadyExists`; `ChecksumMismatch` if the server stored other bytes; `SourceChanged`;
+    /// `AlreadyExists`; `ChecksumMismatch` if the server stored other bytes, or if the file does not
+    /// have the expected checksum; `SourceChanged`;
     /// errors of the server.
     pub fn put(&self, sending: &Sending<'_>, tell: &(dyn Fn(u64) + Sync)) -> Result<()> {
         let server = self.server();
@@ -103,7 +117,17 @@ impl HttpStore {
                 .file(path)
                 .cause("the file was changed while it was sent"));
         }
-        verify(server, sending, state.len(), &sums, tell)
+        match sending.expected {
+            Some(Expected { checksum, origin }) if !checksum.matches(&sums) => {
+                let fault = Error::new(ErrorKind::ChecksumMismatch, End::Source, OPERATION);
+                Err(fault.file(path).cause(format!(
+                    "{origin} contains the checksum {checksum}, but the sent bytes have the \
+                        checksum {}; the server may have stored these bytes",
+                    checksum.same_algorithm(&sums)
+                )))
+            }
+            _ => verify(server, sending, state.len(), &sums, tell),
+        }
     }
 }
 
@@ -115,14 +139,18 @@ fn send(
     tell: &(dyn Fn(u64) + Sync),
 ) -> Result<Sums> {
     let announced = length.to_string();
+    let digest = sending.expected;
+    let digest = digest.map(|expected| integrity::repr_digest(expected.checksum));
     // With `Expect`, a server that redirects the request answers before it receives any bytes of
     // the file.
-    let headers = [
-        ("Content-Length", announced.as_str()),
-        ("Expect", "100-continue"),
-    ];
+    let mut headers = vec![("Content-Length", announced.as_str())];
     // `Expect` is not valid for a request without a body (RFC 9110, section 10.1.1).
-    let headers = &headers[..if length > 0 { 2 } else { 1 }];
+    if length > 0 {
+        headers.push(("Expect", "100-continue"));
+    }
+    if let Some(digest) = &digest {
+        headers.push(("Repr-Digest", digest));
+    }
     let mut sums = Sums::EMPTY;
     let mut body = |ask: &Ask<'_>, place: RequestTarget| {
         let mut file = sending.file;
@@ -148,7 +176,7 @@ fn send(
     let ask = Ask {
         method: "PUT",
         place: &place,
-        headers,
+        headers: &headers,
         body: "",
         operation: OPERATION,
         file: sending.path,

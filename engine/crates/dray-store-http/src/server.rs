@@ -1,9 +1,11 @@
 //! Requests for the state of paths on a web server. This module also remembers which methods the
 //! server supports.
 
+use crate::address_policy::AddressPolicy;
 use crate::client::{Answer, Ask, Client, SILENCE_MAX};
 use crate::credentials::Credentials;
 use crate::dav::{self, DavEntry};
+use crate::integrity;
 use crate::redirect::RequestTarget;
 use crate::url::{HttpUrl, Origin};
 use dray_core::lock::LockExt;
@@ -105,9 +107,14 @@ pub(crate) struct Server {
 
 impl Server {
     /// Creates the state for the server of `url`. Sends no request.
-    pub(crate) fn new(url: &HttpUrl, credentials: Credentials, end: End) -> Self {
+    pub(crate) fn new(
+        url: &HttpUrl,
+        credentials: Credentials,
+        end: End,
+        addresses: AddressPolicy,
+    ) -> Self {
         Self {
-            client: Client::new(url.origin.clone(), credentials, end),
+            client: Client::new(url.origin.clone(), credentials, end, addresses),
             origin: url.origin.clone(),
             query: url.query.clone(),
             end,
@@ -351,7 +358,7 @@ impl Server {
         let ask = Ask {
             method: "HEAD",
             place: &place,
-            headers: &[("Want-Digest", "adler32")],
+            headers: &integrity::WANT,
             body: "",
             operation: "get the checksum",
             file: path,
@@ -360,18 +367,11 @@ impl Server {
         if answer.status != 200 {
             return Err(self.client.refused(&ask, answer));
         }
-        Ok(answer.header("digest").and_then(read_digest))
+        Ok(integrity::read_fields(
+            answer.header("repr-digest"),
+            answer.header("digest"),
+        ))
     }
-}
-
-/// Returns the adler32 in a list of digests (RFC 3230). The value has at most eight hexadecimal
-/// digits.
-fn read_digest(text: &str) -> Option<Checksum> {
-    text.split(',').find_map(|one| {
-        let (algorithm, value) = one.trim().split_once('=')?;
-        let is_adler = algorithm.eq_ignore_ascii_case("adler32");
-        is_adler.then(|| Checksum::parse(&format!("adler32:{}", value.trim())))?
-    })
 }
 
 /// Parses a `Content-Range`: the first byte, the last byte and, if present, the size of the whole
@@ -394,21 +394,5 @@ pub(crate) const fn or_unknown(time: Option<ModifiedTime>) -> ModifiedTime {
             seconds: 0,
             nanoseconds: 0,
         },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::read_digest;
-    use dray_core::Checksum;
-
-    #[test]
-    fn a_digest_is_read() {
-        let adler = |value| Some(Checksum::Adler32(value));
-        assert_eq!(read_digest("adler32=cc536433"), adler(0xcc53_6433));
-        assert_eq!(read_digest("MD5=abc=, ADLER32=1"), adler(1));
-        for nothing in ["", "md5=abc", "adler32", "adler32=xyz", "adler32="] {
-            assert_eq!(read_digest(nothing), None, "{nothing}");
-        }
     }
 }

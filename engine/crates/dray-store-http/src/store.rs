@@ -1,5 +1,6 @@
 //! A store that reads files of a web server.
 
+use crate::address_policy::AddressPolicy;
 use crate::credentials::Credentials;
 use crate::list::list;
 use crate::read::HttpFile;
@@ -26,9 +27,22 @@ impl HttpStore {
     /// function sends no request.
     #[must_use]
     pub fn new(url: &HttpUrl, credentials: Credentials, end: End) -> Self {
+        Self::with_addresses(url, credentials, end, AddressPolicy::default())
+    }
+
+    /// Creates a store as [`Self::new`]. The store sends requests only to the addresses that the
+    /// policy permits. The policy does not apply to requests through a proxy of the environment,
+    /// because the proxy resolves the name and connects to the server.
+    #[must_use]
+    pub fn with_addresses(
+        url: &HttpUrl,
+        credentials: Credentials,
+        end: End,
+        addresses: AddressPolicy,
+    ) -> Self {
         let name = url.origin.to_string();
         Self {
-            server: Arc::new(Server::new(url, credentials, end)),
+            server: Arc::new(Server::new(url, credentials, end, addresses)),
             targets: Arc::new(Targets::new(TargetMap::new([(RelPath::root(), name)]))),
         }
     }

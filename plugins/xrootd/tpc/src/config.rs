@@ -3,6 +3,7 @@
 use crate::endpoint::Endpoint;
 use dray_core::options::ResumeMode;
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_store_http::{AddressPolicy, AddressSet};
 use serde::Deserialize;
 use std::path::Path;
 
@@ -52,6 +53,11 @@ pub(crate) struct Config {
     pub(crate) keep_time: bool,
     /// True if the source server is asked for a dray endpoint beside it.
     pub(crate) ask_source: bool,
+    /// IP addresses that the web server at the other end of an HTTP copy must not have: `local`,
+    /// `private`, networks and single addresses. The client of the copy chooses that server.
+    pub(crate) deny_addresses: Vec<String>,
+    /// Exceptions of `deny_addresses`.
+    pub(crate) allow_addresses: Vec<String>,
     /// The dray endpoints of known sources. A copy does not ask the XRootD servers of these sources
     /// for an endpoint.
     pub(crate) endpoint: Vec<Endpoint>,
@@ -71,6 +77,9 @@ impl Default for Config {
             compare_seconds: 1800,
             keep_time: false,
             ask_source: true,
+            // As in XRootD 6 (`tpc.deny local`).
+            deny_addresses: vec!["local".to_owned()],
+            allow_addresses: Vec::new(),
             endpoint: Vec::new(),
         }
     }
@@ -129,6 +138,21 @@ impl Config {
     pub(crate) fn endpoint_of(&self, server: &str) -> Option<&Endpoint> {
         let mut named = self.endpoint.iter();
         named.find(|endpoint| endpoint.serves(server))
+    }
+
+    /// Returns the addresses to which HTTP copies may send requests.
+    ///
+    /// # Errors
+    /// A text that names the invalid setting and value.
+    pub(crate) fn addresses(&self) -> Result<AddressPolicy, String> {
+        let read = |name: &str, words: &[String]| -> Result<Vec<AddressSet>, String> {
+            let one = |word: &String| word.parse().map_err(|why| format!("{name}: {why}"));
+            words.iter().map(one).collect()
+        };
+        Ok(AddressPolicy {
+            allow: read("allow_addresses", &self.allow_addresses)?,
+            deny: read("deny_addresses", &self.deny_addresses)?,
+        })
     }
 
     /// Reads the configuration file `named`, or the file that the environment variable names.
@@ -190,6 +214,7 @@ impl Config {
                 return Err(format!("{name} is {value}; {least} to {most} are allowed"));
             }
         }
+        config.addresses()?;
         Ok(config)
     }
 }
@@ -218,6 +243,8 @@ mod tests {
             ("\nreadres = 3\n", "line 2"),
             ("readers = 0", "readers is 0"),
             ("object_bytes = 1", "object_bytes is 1"),
+            ("deny_addresses = ['lokal']", "deny_addresses: \"lokal\""),
+            ("allow_addresses = ['10.0.0.0/33']", "allow_addresses: "),
         ] {
             let error = Config::parse(text).expect_err("bad");
             assert!(error.contains(said), "{error}");

@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::config::{Compare, Config, Logins, Reads};
+use crate::copy_target::CopyTarget;
 use crate::endpoint::EndpointAccess;
 use crate::final_check::{FinalCheck, Origin};
 use crate::negative_cache::NegativeCache;
@@ -10,7 +11,6 @@ use crate::placeholder::{self, Placeholder, root_of};
 use crate::{log, process, ticket};
 use dray_core::options::{Links, Options, Overwrite};
 use dray_core::{Checksum, End, Error, ErrorKind, Name, RelPath, Result, TransferId};
-use dray_open::locations;
 use dray_open::prepare;
 use dray_open::xrootd;
 use dray_runtime::assembly::{self, Buffers, Content, ThreadCount, Threads, TransferPlan};
@@ -147,39 +147,6 @@ pub(crate) struct Opened {
     pub(crate) find_dray: FindDray,
 }
 
-/// The destination of a copy, and the configuration of the copy.
-pub(crate) struct CopyTarget<'a> {
-    /// Path of the destination as the server names it.
-    pub(crate) destination: &'a Path,
-    /// Folder that the server exports.
-    pub(crate) local_root: Option<&'a Path>,
-    /// True if the file with the destination name belongs to a user and is not the server's
-    /// placeholder.
-    pub(crate) hides: bool,
-    /// True if the copy may replace a file that got the destination name during the copy. For
-    /// `root://` the server does not report if the client requested a new file.
-    pub(crate) may_replace: bool,
-    pub(crate) config: &'a Config,
-}
-
-impl CopyTarget<'_> {
-    /// Returns the folder of the destination without symbolic links, and the name of the file in
-    /// it.
-    fn place(path: &Path) -> Result<(PathBuf, Name)> {
-        let error = || {
-            Error::new(ErrorKind::InvalidRequest, End::Sink, "write the file")
-                .cause("the destination is not the path of a file")
-        };
-        let (folder, name) = path.parent().zip(path.file_name()).ok_or_else(error)?;
-        let name = Name::new(name.as_bytes())?;
-        locations::refuse_reserved(name.as_bytes())?;
-        let folder = folder
-            .canonicalize()
-            .map_err(|found| error().cause(found.to_string()))?;
-        Ok((folder, name))
-    }
-}
-
 impl Origin for XrootdStore {
     fn state_now(&self) -> Result<ReadState> {
         Self::state_now(self, self.url().path())
@@ -214,6 +181,7 @@ pub(crate) fn run(job: &CopyJob) -> Result<()> {
         local_root: job.local_root.as_deref(),
         hides: placeholder::are_hidden(),
         may_replace: true,
+        demanded: None,
         config: &job.config,
     };
     let open = || {
@@ -352,6 +320,7 @@ fn plan<'a>(
 impl Planned<'_> {
     fn content(&self) -> Content {
         Content {
+            demanded: self.target.demanded,
             named: self.identity.clone(),
             ..Content::default()
         }
@@ -562,6 +531,7 @@ mod tests {
                 local_root: None,
                 hides: false,
                 may_replace: true,
+                demanded: None,
                 config: &config,
             };
             let away = || {

@@ -13,6 +13,7 @@
 mod args;
 mod config;
 mod copy;
+mod copy_target;
 mod digest;
 mod endpoint;
 mod final_check;

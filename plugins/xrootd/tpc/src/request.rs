@@ -6,15 +6,18 @@
 //! or in the log. See docs/decisions/0027-a-separate-process-for-each-third-party-copy.md.
 
 use crate::config::{Compare, Config};
-use crate::copy::{self, CopyTarget, FindDray, IDENTITY_BYTES_MAX, LOCAL_ROOT, Opened};
+use crate::copy::{self, FindDray, IDENTITY_BYTES_MAX, LOCAL_ROOT, Opened};
+use crate::copy_target::CopyTarget;
 use crate::final_check::Origin;
 use crate::outcome::Ear;
-use crate::{log, process};
+use crate::{digest, log, process};
 use dray_core::lock::LockExt;
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
 use dray_runtime::handle::Handle;
 use dray_store::{ReadOnly, ReadState};
-use dray_store_http::{Credentials, HttpStore, HttpUrl, Sending, Verify};
+use dray_store_http::{
+    Credentials, Expected, HttpStore, HttpUrl, Sending, Verify, read_repr_digest,
+};
 use serde::Deserialize;
 use serde_json::json;
 use std::ffi::OsString;
@@ -68,6 +71,29 @@ struct Request {
     /// True if the destination name belongs to an empty file that the server created for this copy.
     #[serde(default = "yes")]
     placeholder: bool,
+    /// The client's header `Repr-Digest` (RFC 9530): the checksum of the file. Empty if the client
+    /// sent no such header.
+    #[serde(default)]
+    repr_digest: String,
+}
+
+impl Request {
+    /// Returns the checksum that the client has sent, and its setting for comparisons with the
+    /// other end. The copy is compared with the client's checksum, so the other end then needs no
+    /// checksum of its own.
+    fn checksums(&self) -> (Option<Checksum>, Sums) {
+        let demanded = read_repr_digest(&self.repr_digest);
+        if demanded.is_none() && !self.repr_digest.trim().is_empty() {
+            log::note(
+                "the header Repr-Digest contains no checksum of the algorithms adler and crc32c; \
+                    dray ignores the header",
+            );
+        }
+        match (demanded, self.checksum) {
+            (Some(_), Sums::Required) => (demanded, Sums::Offered),
+            (_, compared) => (demanded, compared),
+        }
+    }
 }
 
 const fn yes() -> bool {
@@ -120,13 +146,17 @@ fn carry(words: impl Iterator<Item = OsString>) -> Result<()> {
     let handle = Handle::default();
     process::watch_server(process::server(), handle.clone())?;
     let credentials = Credentials::of_headers(request.headers.clone())?;
-    match request.direction {
-        Direction::Pull => pull(&request, &url, credentials, config, &handle)
-            .map_err(|error| for_client(error, End::Source)),
-        Direction::Push => {
-            push(&request, &url, credentials).map_err(|error| for_client(error, End::Sink))
-        }
-    }
+    let addresses = config.addresses().map_err(invalid)?;
+    let there = match request.direction {
+        Direction::Pull => End::Source,
+        Direction::Push => End::Sink,
+    };
+    let store = HttpStore::with_addresses(&url, credentials, there, addresses);
+    let ended = match request.direction {
+        Direction::Pull => pull(&request, &url, store, config, &handle),
+        Direction::Push => push(&request, &url, &store),
+    };
+    ended.map_err(|error| for_client(error, there))
 }
 
 /// Replaces the remedy if the remote web server `there` refused access. The usual remedy is about
@@ -204,11 +234,12 @@ impl Origin for WebFile {
 fn pull(
     request: &Request,
     url: &HttpUrl,
-    credentials: Credentials,
+    store: HttpStore,
     mut config: Config,
     handle: &Handle,
 ) -> Result<()> {
-    config.compare = match (request.checksum, config.compare) {
+    let (demanded, compared) = request.checksums();
+    config.compare = match (compared, config.compare) {
         (Sums::Required, _) => Compare::Required,
         (Sums::None, _) => Compare::Never,
         // The client has no preference, so the setting of the site applies.
@@ -222,9 +253,9 @@ fn pull(
         local_root: local_root.as_deref(),
         hides: !request.placeholder,
         may_replace: request.overwrite,
+        demanded,
         config: &config,
     };
-    let store = HttpStore::new(url, credentials, End::Source);
     let endpoint = config.endpoint_of(&url.origin.server()).cloned();
     let find_dray: FindDray = match endpoint {
         Some(endpoint) => {
@@ -261,21 +292,25 @@ fn identity(url: &HttpUrl) -> Vec<u8> {
     identity
 }
 
-fn push(request: &Request, url: &HttpUrl, credentials: Credentials) -> Result<()> {
+fn push(request: &Request, url: &HttpUrl, store: &HttpStore) -> Result<()> {
     let file = File::open(&request.path).map_err(|error| {
         Error::new(error.kind().into(), End::Source, "open the file").cause(error.to_string())
     })?;
-    let store = HttpStore::new(url, credentials, End::Sink);
+    let (demanded, compared) = request.checksums();
+    let of = |origin| move |checksum| Expected { checksum, origin };
+    let demanded = demanded.map(of("the header Repr-Digest"));
+    let stored = || digest::stored(&file).map(of("the extended attribute user.XrdCks.adler32"));
     let counters = Counters::new(url);
     let sending = Sending {
         file: &file,
         path: &url.path,
         may_overwrite: request.overwrite,
-        verify: match request.checksum {
+        verify: match compared {
             Sums::Required => Verify::Required,
             Sums::Offered => Verify::Offered,
             Sums::None => Verify::Never,
         },
+        expected: demanded.or_else(stored),
     };
     store.put(&sending, &|sent| counters.note(sent))?;
     counters.tell();
