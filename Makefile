@@ -27,7 +27,7 @@ WORKERS ?= 5
 
 .PHONY: help setup setup-build setup-demo setup-celery build unit test test-full test-docker
 .PHONY: test-celery test-storage check integration sim fuzz demo demo-down demo-engine bench bench-peers wheel
-.PHONY: setup-xrootd setup-bench build-xrootd build-sim develop develop-release fmt clean
+.PHONY: setup-xrootd setup-bench build-xrootd sbom build-sim develop develop-release fmt clean
 .PHONY: experiments-bbos tier-run
 
 help: ## Show this list
@@ -169,6 +169,11 @@ tier-run: setup build ## A tier on loop devices, 1.0 to 2.1 S; needs root; 23 mi
 
 wheel: setup-build ## sdist and, from it, the abi3 wheel, in dist/
 	$(ENV) CARGO_TARGET_DIR=$(WHEEL_TARGET_DIR) python -m build --no-isolation --outdir dist
+
+PACKAGES := $(ENV) PYTHONPATH=. python -m tools.packages
+
+sbom: setup-xrootd ## Software bills of materials (CycloneDX) of the packages and the wheel, in dist/
+	$(PACKAGES).sbom dist
 
 fmt: setup ## Rewrite Rust and Python in the house's format
 	$(CARGO) fmt --all

@@ -41,9 +41,13 @@ LICENCES_ALLOWED = frozenset(
 
 #: Both files fill .venv (docs/decisions/0019-airflow-in-the-common-environment.md).
 REQUIREMENTS = ("requirements-dev.txt", "requirements-airflow.txt")
-#: Fill .tools/rucio and .tools/fts. The versions differ from those in .venv, so only the lines are
-#: checked.
-REQUIREMENTS_APART = ("requirements-rucio.txt", "requirements-fts.txt")
+#: Fill .tools/rucio, .tools/fts and .tools/sbom. The versions differ from those in .venv, so only
+#: the lines are checked.
+REQUIREMENTS_APART = (
+    "requirements-rucio.txt",
+    "requirements-fts.txt",
+    "requirements-sbom.txt",
+)
 
 # Crates whose state or types are shared in a program. Two versions of such a crate in one
 # program would not work together.
@@ -87,8 +91,8 @@ class Crate:
     licence: str | None
 
 
-def is_licence_allowed(expression: str) -> bool:
-    """Return true if allowed licences are enough to satisfy an SPDX expression."""
+def is_licence_allowed(expression: str, allowed: frozenset[str] = LICENCES_ALLOWED) -> bool:
+    """Return true if the allowed licences are enough to satisfy an SPDX expression."""
     # `MIT/Apache-2.0` is the old form of `MIT OR Apache-2.0`.
     text = expression.replace("/", " OR ")
     words = re.findall(r"\(|\)|[^\s()]+(?:\s+WITH\s+[^\s()]+)?", text)
@@ -107,7 +111,7 @@ def is_licence_allowed(expression: str) -> bool:
         if word == "(":
             inside = alternatives()
             return take() == ")" and inside
-        return " ".join(word.split()) in LICENCES_ALLOWED
+        return " ".join(word.split()) in allowed
 
     def conjunction() -> bool:
         result = term()

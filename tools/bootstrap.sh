@@ -7,6 +7,7 @@
 #   tools/bootstrap.sh test     the same as `demo`, and what the checks and tests need (the default)
 #   tools/bootstrap.sh celery   the same as `test`, and PostgreSQL and Redis
 #   tools/bootstrap.sh xrootd   the same as `build`, and XRootD's headers
+#   tools/bootstrap.sh packages the same as `xrootd`, and the tools that build Debian and RPM packages
 #   tools/bootstrap.sh bench    the same as `build`, and the copy tools that dray is compared with.
 #                               For a tool that cannot be installed, the benchmark reports this.
 #
@@ -16,7 +17,8 @@
 # (tools/requirements-dev.txt, and tools/requirements-airflow.txt for the levels with Airflow) and
 # writes .venv/dray-env.sh, which the Makefile sources. For the tests, Rucio has its own
 # environment, .tools/rucio (tools/requirements-rucio.txt). The stock client of FTS is in .tools/fts
-# (tools/requirements-fts.txt).
+# (tools/requirements-fts.txt), and the schemas of SBOMs are in .tools/sbom
+# (tools/requirements-sbom.txt).
 #
 # Environment variables: PYTHON (a Python >= 3.10; default python3), DRAY_NO_INSTALL=1 (never call
 # apt-get).
@@ -37,6 +39,9 @@ rucio=$root/.tools/rucio
 # build M2Crypto on every host, so the environment uses Debian's Python and its packages.
 requirements_fts=$root/tools/requirements-fts.txt
 fts=$root/.tools/fts
+# Only a test of the packages uses it.
+requirements_sbom=$root/tools/requirements-sbom.txt
+sbom=$root/.tools/sbom
 # Package with the tree of many small files for the benchmark (see integration/bench/datasets.py).
 linux_source=/usr/src/linux-source-6.1.tar.xz
 # rclone as its authors release it, because Debian's version is years older. Debian's is kept too.
@@ -49,8 +54,8 @@ die() {
 }
 
 case $level in
-build | demo | test | celery | xrootd | bench) ;;
-*) die "unknown level '$level': say build, demo, test, celery, xrootd or bench" ;;
+build | demo | test | celery | xrootd | packages | bench) ;;
+*) die "unknown level '$level': say build, demo, test, celery, xrootd, packages or bench" ;;
 esac
 
 # --- what is there ------------------------------------------------------------------------------
@@ -93,6 +98,7 @@ find_rust() {
 }
 
 is_for_tests() { [ "$level" = test ] || [ "$level" = celery ]; }
+has_xrootd_parts() { [ "$level" = xrootd ] || [ "$level" = packages ]; }
 has() { command -v "$1" >/dev/null 2>&1; }
 # Debian's PATH does not contain the folders of server programs.
 has_postgresql() {
@@ -179,10 +185,23 @@ find_missing() {
             missing+=(python3-m2crypto)
         # iperf3 measures plain TCP, with which the copies over a path are compared.
         has iperf3 || missing+=(iperf3)
-    elif [ "$level" = xrootd ]; then
+        # A checker of Debian packages, a clean Debian to install them in, an unpacker for RPM.
+        has lintian || missing+=(lintian)
+        has_by_root debootstrap || missing+=(debootstrap)
+        has cpio || missing+=(cpio)
+    elif has_xrootd_parts; then
         has c++ || missing+=(g++)
     fi
-    if [ "$level" = xrootd ] || is_for_tests; then
+    if [ "$level" = packages ] || is_for_tests; then
+        has dpkg-shlibdeps || missing+=(dpkg-dev)
+        has dh || missing+=(debhelper)
+        has rpmbuild || missing+=(rpm)
+        has help2man || missing+=(help2man)
+        # With these two, rpm splits off the debug information.
+        has find-debuginfo || missing+=(debugedit)
+        has eu-strip || missing+=(elfutils)
+    fi
+    if has_xrootd_parts || is_for_tests; then
         has_header xrootd/XrdCl/XrdClFile.hh || missing+=(libxrootd-client-dev)
         has_header xrootd/XrdOfs/XrdOfsFSctl_PI.hh || missing+=(libxrootd-server-dev)
         has_header xrootd/private/XrdHttp/XrdHttpExtHandler.hh || missing+=(libxrootd-private-dev)
@@ -328,7 +347,7 @@ if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/dray-stamp" 2>/dev/null)" != "
 fi
 
 # Airflow has its own stamp, so that building alone neither waits for Airflow nor removes it.
-if [ "$level" != build ] && [ "$level" != xrootd ] && [ "$level" != bench ]; then
+if [ "$level" != build ] && ! has_xrootd_parts && [ "$level" != bench ]; then
     stamp=$(cksum <"$requirements_airflow")
     if [ "$(cat "$venv/dray-airflow-stamp" 2>/dev/null)" != "$stamp" ]; then
         say "adding Airflow to .venv from tools/requirements-airflow.txt"
@@ -360,6 +379,14 @@ if is_for_tests; then
         else
             say "cannot install the stock client of FTS"
         fi
+    fi
+    stamp="$place $(cksum <"$requirements_sbom")"
+    if [ ! -x "$sbom/bin/python" ] || [ "$(cat "$sbom/dray-stamp" 2>/dev/null)" != "$stamp" ]; then
+        say "filling .tools/sbom from tools/requirements-sbom.txt"
+        rm -rf "$sbom"
+        "$python" -m venv "$sbom"
+        install_many "$sbom/bin/python" --requirement "$requirements_sbom"
+        printf '%s\n' "$stamp" >"$sbom/dray-stamp"
     fi
 fi
 

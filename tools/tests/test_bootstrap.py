@@ -37,6 +37,16 @@ HEADERS = [
     "radosstriper/libradosstriper.h",
 ]
 
+# The programs that build packages, each with the package of Debian that contains it.
+PACKAGE_BUILDERS = {
+    "dpkg-shlibdeps": "dpkg-dev",
+    "dh": "debhelper",
+    "rpmbuild": "rpm",
+    "help2man": "help2man",
+    "find-debuginfo": "debugedit",
+    "eu-strip": "elfutils",
+}
+
 
 class Host:
     """A simulated host: a tree with the script, and a PATH with the programs of a test."""
@@ -62,6 +72,7 @@ class Host:
         (self.tree / "tools" / "requirements-airflow.txt").write_text("")
         (self.tree / "tools" / "requirements-rucio.txt").write_text("")
         (self.tree / "tools" / "requirements-fts.txt").write_text("")
+        (self.tree / "tools" / "requirements-sbom.txt").write_text("")
         (self.tree / "engine" / "Cargo.toml").write_text(f'rust-version = "{version}"\n')
 
     def python_floor(self) -> None:
@@ -83,6 +94,8 @@ class Host:
             self.program(name, "exit 0")
         for name in ("gfal-copy", "curl", "iperf3", "ceph-mon", "ceph-mgr", "ceph-osd", "rados"):
             self.program(name, "exit 0")
+        for name in (*PACKAGE_BUILDERS, "lintian", "cpio"):
+            self.program(name, "exit 0")
         libraries = ["libXrdAccSciTokens-5.so", "libXrdCeph-5.so", "libmagic.so.1"]
         libraries = [f"any-linux/{library}" for library in libraries]
         for library in (
@@ -94,7 +107,7 @@ class Host:
             path.touch()
         (self.system / "usr" / "bin").mkdir(parents=True)
         self.program("python3", f'exec {sys.executable} "$@"', self.system / "usr" / "bin")
-        for name in ("mkfs.xfs", "nginx", "glusterd", "glusterfs"):
+        for name in ("mkfs.xfs", "nginx", "glusterd", "glusterfs", "debootstrap"):
             (self.system / "usr" / "sbin").mkdir(parents=True, exist_ok=True)
             self.program(name, "exit 0", self.system / "usr" / "sbin")
         for header in HEADERS:
@@ -189,6 +202,10 @@ def test_a_bare_host_gets_one_list_of_all_packages(host: Host) -> None:
         "libmagic1",
         "python3-m2crypto",
         "iperf3",
+        "lintian",
+        "debootstrap",
+        "cpio",
+        *PACKAGE_BUILDERS.values(),
         "libxrootd-client-dev",
         "libxrootd-server-dev",
         "libxrootd-private-dev",
@@ -203,6 +220,14 @@ def test_xrootd_builds_need_its_headers_and_no_servers(host: Host) -> None:
     (host.system / "usr" / "include" / HEADERS[0]).unlink()
     (host.bin / "xrootd").unlink()
     assert host.missing("xrootd") == ["libxrootd-client-dev"]
+
+
+def test_packages_need_their_builders_and_xrootd_headers(host: Host) -> None:
+    host.complete()
+    (host.system / "usr" / "include" / HEADERS[0]).unlink()
+    for name in ("xrootd", "lintian", *PACKAGE_BUILDERS):
+        (host.bin / name).unlink()
+    assert host.missing("packages") == [*PACKAGE_BUILDERS.values(), "libxrootd-client-dev"]
 
 
 def test_building_needs_fewer_packages_than_testing(host: Host) -> None:
@@ -239,11 +264,12 @@ def test_airflow_is_installed_once_and_only_on_request(host: Host) -> None:
         assert host.run(level).stderr == ""
     assert asked.read_text().splitlines() == lines
     # Rucio has a separate environment.
-    assert host.run("test").stderr.count("filling") == 2
+    assert host.run("test").stderr.count("filling") == 3
     lines = asked.read_text().splitlines()
-    assert lines[-2].endswith("requirements-rucio.txt")
-    # The stock client of FTS has one too.
-    assert lines[-1].endswith("requirements-fts.txt")
+    assert lines[-3].endswith("requirements-rucio.txt")
+    # The stock client of FTS and the schemas of SBOMs have one too.
+    assert lines[-2].endswith("requirements-fts.txt")
+    assert lines[-1].endswith("requirements-sbom.txt")
     assert host.run("test").stderr == ""
     (host.tree / "tools" / "requirements-airflow.txt").write_text("uv==1\n")
     assert host.run("build").stderr == ""
