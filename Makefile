@@ -27,7 +27,7 @@ WORKERS ?= 5
 
 .PHONY: help setup setup-build setup-demo setup-celery build unit test test-full test-docker
 .PHONY: test-celery test-storage check integration sim fuzz demo demo-down demo-engine bench bench-peers wheel
-.PHONY: setup-xrootd setup-bench build-xrootd sbom build-sim develop develop-release fmt clean
+.PHONY: setup-xrootd setup-packages setup-bench build-xrootd deb rpm sbom build-sim develop develop-release fmt clean
 .PHONY: experiments-bbos tier-run
 
 help: ## Show this list
@@ -51,6 +51,9 @@ setup-celery:
 
 setup-xrootd:
 	@tools/bootstrap.sh xrootd
+
+setup-packages:
+	@tools/bootstrap.sh packages
 
 setup-bench:
 	@tools/bootstrap.sh bench
@@ -167,10 +170,16 @@ experiments-bbos: setup ## Repeat the experiments of the burst-buffer paper in t
 tier-run: setup build ## A tier on loop devices, 1.0 to 2.1 S; needs root; 23 minutes; rewrites its page
 	$(ENV) PYTHONPATH=engine/python:operators:. python -m integration.simulation.tier_real
 
+PACKAGES := $(ENV) PYTHONPATH=. python -m tools.packages
+
 wheel: setup-build ## sdist and, from it, the abi3 wheel, in dist/
 	$(ENV) CARGO_TARGET_DIR=$(WHEEL_TARGET_DIR) python -m build --no-isolation --outdir dist
 
-PACKAGES := $(ENV) PYTHONPATH=. python -m tools.packages
+deb: setup-packages build-xrootd ## Debian packages in dist/: dray, dray-xrootd, debug information
+	$(PACKAGES).deb dist
+
+rpm: setup-packages build-xrootd ## RPM packages in dist/: dray, dray-xrootd, debug information
+	$(PACKAGES).rpm dist
 
 sbom: setup-xrootd ## Software bills of materials (CycloneDX) of the packages and the wheel, in dist/
 	$(PACKAGES).sbom dist
