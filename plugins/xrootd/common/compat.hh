@@ -1,4 +1,4 @@
-// The only differences between the XRootD versions with which the plug-ins compile: 5.5 to 5.8, and 6.2.
+// The only differences between the XRootD versions with which the plug-ins compile: 5.5 and 6.2.
 #pragma once
 
 #include <XrdVersion.hh>
