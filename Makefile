@@ -174,6 +174,7 @@ PACKAGES := $(ENV) PYTHONPATH=. python -m tools.packages
 
 wheel: setup-build ## sdist and, from it, the abi3 wheel, in dist/
 	$(ENV) CARGO_TARGET_DIR=$(WHEEL_TARGET_DIR) python -m build --no-isolation --outdir dist
+	$(PACKAGES).wheel dist
 
 deb: setup-packages build-xrootd ## Debian packages in dist/: dray, dray-xrootd, debug information
 	$(PACKAGES).deb dist

@@ -52,6 +52,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # `make develop` has compiled the dependencies with the profile `dev`, so cargo compiles only
     # the crates of the sdist. No test here needs fast code.
     run(build, SETUPTOOLS_RUST_CARGO_PROFILE="dev")
+    run([sys.executable, "-m", "tools.packages.wheel", out], PYTHONPATH=str(ROOT))
     return out
 
 
@@ -98,10 +99,14 @@ def test_wheel_holds_what_it_should_and_nothing_else(wheel: Path) -> None:
         "dray_airflow/py.typed",
         "dray_fts/__main__.py",
         "dray_fts/py.typed",
+        "dray_globus/executor.py",
+        "dray_globus/py.typed",
         "dray_rucio/py.typed",
         f"dray-{VERSION}.data/scripts/dray",
         f"dray-{VERSION}.dist-info/licenses/LICENSE",
         f"dray-{VERSION}.dist-info/licenses/NOTICE",
+        f"dray-{VERSION}.dist-info/licenses/THIRD-PARTY",
+        f"dray-{VERSION}.dist-info/sboms/dray.cdx.json",
     }
     assert wanted <= set(names)
     strangers = [
@@ -115,6 +120,7 @@ def test_wheel_holds_what_it_should_and_nothing_else(wheel: Path) -> None:
     metadata = email.message_from_string(packed)
     assert metadata["Requires-Python"] == ">=3.10"
     assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata.get_all("License-File") == ["LICENSE", "NOTICE", "THIRD-PARTY"]
     assert {"airflow", "rucio", "fts", "globus", "all", "test"} <= set(
         metadata.get_all("Provides-Extra") or []
     )
