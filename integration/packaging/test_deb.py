@@ -117,6 +117,11 @@ def test_dependency_on_glibc_is_the_floor_of_the_package(
     assert row.endswith(f"| {needed} |")
 
 
+def test_the_manual_names_the_oldest_libstdcxx(unpacked: Path) -> None:
+    manual = (ROOT / "docs/reference/packages.md").read_text(encoding="utf-8")
+    assert f"`GLIBCXX_{floor(unpacked / 'dray-xrootd', 'GLIBCXX')}`" in manual
+
+
 @pytest.mark.parametrize("package", PROGRAMS)
 def test_debug_information_is_in_its_own_package(unpacked: Path, package: str) -> None:
     program = unpacked / package / PROGRAMS[package]

@@ -57,9 +57,8 @@ def build(out: Path) -> list[Path]:
     lay_out(folder / "tree")
     run(["dpkg-buildpackage", "--build=binary", "--no-sign"], folder)
     out.mkdir(parents=True, exist_ok=True)
-    packages = []
-    for package in sorted(folder.parent.glob("*.deb")):
-        packages.append(Path(shutil.copy(package, out)))
+    packages = [Path(shutil.copy(path, out)) for path in sorted(folder.parent.glob("*.deb"))]
+    shutil.rmtree(folder.parent)
     return packages
 
 

@@ -41,7 +41,9 @@ def build(out: Path) -> list[Path]:
     words = [word for name, text in definitions.items() for word in ("--define", f"{name} {text}")]
     run(["rpmbuild", "-bb", *words, SPEC])
     out.mkdir(parents=True, exist_ok=True)
-    return [Path(shutil.copy(path, out)) for path in sorted(folder.glob("RPMS/*/*.rpm"))]
+    packages = [Path(shutil.copy(path, out)) for path in sorted(folder.glob("RPMS/*/*.rpm"))]
+    shutil.rmtree(folder)
+    return packages
 
 
 def main(words: list[str]) -> int:
