@@ -68,6 +68,7 @@ class Face:
     """The service in a folder of the test.
 
     :param ends: endpoints by name. The URLs ``davs://NAME.example`` belong to the root ``data``.
+        The first endpoint checks tokens.
     :param pems: files with certificate and key: ``server``, and one for each user.
     """
 
@@ -91,7 +92,8 @@ class Face:
             f'listen = "127.0.0.1:{self.port}"\nname = "fts.example"\nvo = "dteam"',
             f'state = "{folder / "state"}"\nadministrators = ["root"]',
             f'[tls]\ncertificate = "{pems["server"]}"\nkey = "{pems["server"]}"',
-            f'client_ca = "{ca}"\n[tokens]\nendpoint = "a"\n[limits]\npoll_seconds = 0.1',
+            f'client_ca = "{ca}"\n[tokens]\nendpoint = "{next(iter(ends))}"',
+            "[limits]\npoll_seconds = 0.1",
         ]
         for name, end in ends.items():
             for owner in ("alice", "bob", "root"):

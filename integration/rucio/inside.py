@@ -54,7 +54,10 @@ def client() -> Any:  # noqa: ANN401 - not installed where types are checked
 
 
 def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> None:
-    """Create RSEs, each a folder. Set their distances, by default between each two RSEs."""
+    """Create RSEs. Set their distances, by default between each two RSEs.
+
+    By default, an RSE is a folder. The key ``protocol`` of an RSE overrides fields of its protocol.
+    """
     from rucio.common.exception import Duplicate
 
     rucio = client()
@@ -71,6 +74,7 @@ def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> No
             "impl": "rucio.rse.protocols.posix.Default",
             "domains": DOMAINS,
             "extended_attributes": None,
+            **rse.get("protocol", {}),
         }
         rucio.add_protocol(rse["name"], protocol)
         for key, value in rse.get("attributes", {}).items():
@@ -205,6 +209,12 @@ def replicas(name: str) -> dict[str, dict[str, str]]:
     return {each["name"]: dict(each["states"]) for each in found}
 
 
+def pfns(name: str, rse: str) -> dict[str, str]:
+    """Return for each file of a dataset its URL at an RSE."""
+    found = client().list_replicas([{"scope": "mock", "name": name}], rse_expression=rse)
+    return {each["name"]: pfn for each in found for pfn in each["rses"].get(rse, ())}
+
+
 def submit(tool: str = "dray") -> None:
     """Run the submitter once."""
     from rucio.daemons.conveyor import submitter
@@ -277,6 +287,7 @@ KNOWN = (
     age_requests,
     messages,
     replicas,
+    pfns,
     submit,
     poll,
     finish,

@@ -2,58 +2,65 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import time
-from collections.abc import Mapping
-from configparser import ConfigParser
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from integration.harness.airflow import free_port
 from integration.harness.program import ROOT
+from integration.rucio import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-Settings: TypeAlias = Mapping[str, Mapping[str, str]]
+    from integration.rucio.settings import Settings
+
 ENVIRONMENT = ROOT / ".tools" / "rucio"
 #: Folders in PYTHONPATH, in addition to the packages that are installed in ``ENVIRONMENT``.
 PYTHON_PATH = (ROOT / "engine" / "python", ROOT / "plugins" / "rucio", ROOT)
 READY_SECONDS = 60.0
+STOP_SECONDS = 15.0
+#: Time for which a process waits for another one that writes to the database.
+LOCKED_SECONDS = 60
 
 
 class Rucio:
     """Rucio's REST server, and a process that runs functions of ``integration.rucio.inside``."""
 
-    def __init__(
-        self, folder: Path, settings: Settings, path: Sequence[Path] = PYTHON_PATH
-    ) -> None:
+    def __init__(self, folder: Path, more: Settings, path: Sequence[Path] = PYTHON_PATH) -> None:
         """Create the database, and start the two processes.
 
-        :param settings: sections for ``rucio.cfg``, which override those of :meth:`_write`.
+        :param more: sections for ``rucio.cfg``, which override the usual ones.
         :param path: import paths, in addition to the packages of Rucio's environment.
         """
         self.folder = folder
         self.log = folder / "log"
         self.log.mkdir(parents=True)
         self.port = free_port()
-        self._write(settings)
+        usual = settings.usual(folder, self.log, self.url, self._database, "secret")
+        self._settings = settings.merged(usual, more)
+        (site,) = ENVIRONMENT.glob("lib/python3*/site-packages/rucio")
+        settings.write_alembic(folder, self._database, site)
         self._env = {
             **os.environ,
-            "RUCIO_CONFIG": str(folder / "rucio.cfg"),
+            "RUCIO_CONFIG": str(self._write("rucio", {})),
             "PATH": f"{ENVIRONMENT / 'bin'}:{os.environ['PATH']}",
             "PYTHONPATH": ":".join(str(each) for each in path),
         }
-        self._processes: list[subprocess.Popen[str]] = []
+        self._processes: dict[str, subprocess.Popen[str]] = {}
         python = ENVIRONMENT / "bin" / "python"
         self._inside = self._start([python, "-m", "integration.rucio.inside"], "inside")
         try:
             self.do("make_database")
+            self._permit_readers()
             listen = ["-b", f"127.0.0.1:{self.port}", "-w", "1", "--threads", "4"]
             words: list[str | Path] = [python, "-m", "gunicorn", *listen]
             words.append("rucio.web.rest.main:application")
@@ -89,6 +96,21 @@ class Rucio:
             check=False,
         )
 
+    def daemon(self, name: str, *words: str, more: Settings | None = None) -> None:
+        """Start a daemon of Rucio, which runs until :meth:`close`.
+
+        :param name: name of its log, and of its configuration file.
+        :param words: the program, and its options.
+        :param more: sections that override those of the other processes.
+        """
+        config = self._write(name, more or {})
+        program = ENVIRONMENT / "bin" / words[0]
+        self._start([program, *words[1:]], name, {"RUCIO_CONFIG": str(config)})
+
+    def ended(self) -> list[str]:
+        """Return the names of the processes that have ended by themselves."""
+        return [name for name, each in self._processes.items() if each.poll() is not None]
+
     def said(self, name: str) -> str:
         """Return the end of a process's log."""
         text = (self.log / name).read_text(encoding="utf-8", errors="replace")
@@ -96,28 +118,31 @@ class Rucio:
 
     def close(self) -> None:
         """Stop the processes."""
-        for process in self._processes:
+        for process in self._processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-        for process in self._processes:
+        until = time.monotonic() + STOP_SECONDS
+        for process in self._processes.values():
             try:
-                process.wait(15)
+                process.wait(max(0.1, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
 
-    def _start(self, words: Sequence[str | Path], name: str) -> subprocess.Popen[str]:
+    def _start(
+        self, words: Sequence[str | Path], name: str, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         with (self.log / name).open("wb") as out:
             process = subprocess.Popen(
                 words,
-                env=self._env,
+                env={**self._env, **(env or {})},
                 cwd=self.folder,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE if name == "inside" else out,
                 stderr=out,
                 text=True,
             )
-        self._processes.append(process)
+        self._processes[name] = process
         return process
 
     def _await_rest(self, process: subprocess.Popen[str]) -> None:
@@ -131,60 +156,26 @@ class Rucio:
             assert time.monotonic() < until, self.said("rest")
             time.sleep(0.1)
 
-    def _write(self, settings: Settings) -> None:
-        url = f"http://127.0.0.1:{self.port}"
-        database = f"sqlite:///{self.folder}/rucio.db"
-        own: dict[str, dict[str, str]] = {
-            "common": {"logdir": str(self.log), "loglevel": "INFO"},
-            "client": {
-                "rucio_host": url,
-                "auth_host": url,
-                "auth_type": "userpass",
-                "username": "ddmlab",
-                "password": "secret",
-                "account": "root",
-                "request_retries": "3",
-                # By default, all processes of a user share one token file. Concurrent tests would
-                # overwrite it.
-                "auth_token_file_path": str(self.folder / "token"),
-            },
-            "database": {"default": database, "pool_reset_on_return": "rollback", "echo": "0"},
-            "bootstrap": {
-                "userpass_identity": "ddmlab",
-                "userpass_pwd": "secret",
-                "userpass_email": "root@example.org",
-            },
-            "monitor": {"enable_metrics": "False"},
-            "core": {"default_mail_from": "root@example.org"},
-            "conveyor": {"scheme": "file"},
-            "policy": {
-                "permission": "generic",
-                "schema": "generic",
-                "lfn2pfn_algorithm_default": "hash",
-            },
-            "alembic": {"cfg": str(self.folder / "alembic.ini")},
-        }
-        for section, words in settings.items():
-            own.setdefault(section, {}).update(words)
-        _write_ini(self.folder / "rucio.cfg", own)
-        (site,) = ENVIRONMENT.glob("lib/python3*/site-packages/rucio")
-        migrations = {"script_location": str(site / "db/sqla/migrate_repo")}
-        # The database migration of Rucio requires the sections about logging.
-        handler = {"class": "StreamHandler", "args": "(sys.stderr,)", "formatter": "plain"}
-        alembic = {
-            "alembic": {**migrations, "sqlalchemy.url": database},
-            "loggers": {"keys": "root"},
-            "handlers": {"keys": "console"},
-            "formatters": {"keys": "plain"},
-            "logger_root": {"level": "WARN", "handlers": "console", "qualname": ""},
-            "handler_console": handler,
-            "formatter_plain": {"format": "%(message)s"},
-        }
-        _write_ini(self.folder / "alembic.ini", alembic)
+    @property
+    def url(self) -> str:
+        """URL of the REST server."""
+        return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def _database(self) -> str:
+        return f"sqlite:///{self._database_file}?timeout={LOCKED_SECONDS}"
 
-def _write_ini(path: Path, sections: Settings) -> None:
-    parser = ConfigParser(interpolation=None)
-    parser.read_dict(sections)
-    with path.open("w", encoding="utf-8") as out:
-        parser.write(out)
+    @property
+    def _database_file(self) -> Path:
+        return self.folder / "rucio.db"
+
+    def _permit_readers(self) -> None:
+        """Let processes read the database while another process writes to it."""
+        with contextlib.closing(sqlite3.connect(self._database_file)) as database:
+            database.execute("PRAGMA journal_mode=WAL")
+
+    def _write(self, name: str, more: Settings) -> Path:
+        """Write a configuration file with the settings of all processes and ``more``."""
+        path = self.folder / f"{name}.cfg"
+        settings.write(path, settings.merged(self._settings, more))
+        return path
