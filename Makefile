@@ -137,6 +137,10 @@ e2e-deadline: setup build ## A DAG beside background load, with a deadline and w
 	$(ENV) DRAY_PROGRAM=$(CARGO_TARGET_DIR)/release/dray PYTHONPATH=engine/python:operators:. \
 		python -m integration.airflow.deadline
 
+.PHONY: e2e-managers
+e2e-managers: setup build build-xrootd ## Airflow, Rucio, FTS service, XRootD servers and endpoints together, with a kill -9: three minutes; ARGS=--hold keeps them
+	$(ENV) PYTHONPATH=engine/python:operators:. python -m integration.managers $(ARGS)
+
 fuzz: setup-build ## Fuzz every decoder for SECONDS each
 	$(ENV) tools/fuzz.sh $(SECONDS)
 

@@ -1,0 +1,1 @@
+"""A bed in which Airflow, Rucio, XRootD servers, the FTS service and endpoints work together."""
