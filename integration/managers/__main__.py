@@ -77,7 +77,9 @@ def hold(bed: Bed) -> None:
     threading.Event().wait()
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    # A second signal must not interrupt the end of the bed.
+    signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
@@ -87,7 +89,8 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.add_argument("--hold", action="store_true", help="keep the bed running after the report")
     words = parser.parse_args()
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
     folder = Path(tempfile.mkdtemp(prefix="dray-managers-", dir=os.environ.get("DRAY_TEST_DIR")))
     folder.chmod(0o755)
     bed = Bed(folder)

@@ -166,11 +166,11 @@ class Bed:
         """Return a client of the endpoint ``south``."""
         return self.sites.south.client()
 
-    def kill_south(self) -> int:
-        """Kill the endpoint ``south`` by SIGKILL. Return the id of its process."""
+    def kill_south(self) -> str:
+        """Kill the endpoint ``south`` by SIGKILL. Return its process."""
         pid = self.sites.south.pid
         self.sites.south.kill()
-        return pid
+        return f"process {pid}"
 
     def revive_south(self) -> None:
         """Start ``south`` again, and wait until it listens."""

@@ -42,13 +42,14 @@ class Leg:
 class Fault:
     """The endpoint that was killed, and the state of its transfers at this time.
 
+    :param victim: the killed process or container.
     :param durable: durable bytes before the kill.
     :param carried: bytes that had been sent when the endpoint was dead.
     :param down_seconds: time until the endpoint listened again.
     """
 
     endpoint: str
-    pid: int
+    victim: str
     durable: int
     carried: int
     down_seconds: float
@@ -148,7 +149,7 @@ class Report:
             )
         if (fault := self.fault) is not None:
             lines.append(
-                f"fault       kill -9 of the endpoint {fault.endpoint} (process {fault.pid}) with "
+                f"fault       kill -9 of the endpoint {fault.endpoint} ({fault.victim}) with "
                 f"{fault.durable / MIB:.1f} MiB durable"
             )
             lines.append(

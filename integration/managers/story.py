@@ -66,8 +66,8 @@ class Managers(Protocol):
     def client(self) -> Client:
         """Return a client of the endpoint ``south``."""
 
-    def kill_south(self) -> int:
-        """Kill the endpoint ``south`` by SIGKILL. Return the id of its process."""
+    def kill_south(self) -> str:
+        """Kill the endpoint ``south`` by SIGKILL. Return its process or container."""
 
     def revive_south(self) -> None:
         """Start ``south`` again, and wait until it listens."""
@@ -180,14 +180,14 @@ class Story:
             return
         self._promised = sum(each.promised for each in found)
         at = time.monotonic()
-        pid = self.managers.kill_south()
+        victim = self.managers.kill_south()
         carried = self.managers.carried() - self._begun
         # Rucio's poller gets no answer in this time, and must not give up.
         time.sleep(DOWN_SECONDS)
         self.managers.revive_south()
         down = time.monotonic() - at
-        self.report.fault = Fault("south", pid, durable, carried, down)
-        self.steps.tell(f"  kill -9 of the endpoint south (process {pid}), and its restart")
+        self.report.fault = Fault("south", victim, durable, carried, down)
+        self.steps.tell(f"  kill -9 of the endpoint south ({victim}), and its restart")
 
     # --- the result -------------------------------------------------------------------------------
 

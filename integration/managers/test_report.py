@@ -10,7 +10,7 @@ import pytest
 from integration.managers.report import MIB, Deadline, Fault, Leg, Report
 
 LEG = Leg("deliver", "dray", "NORTH", "SOUTH", 4, 100 * MIB, 110 * MIB, 20.0, 4)
-FAULT = Fault("south", 42, 30 * MIB, 40 * MIB, 3.0)
+FAULT = Fault("south", "process 42", 30 * MIB, 40 * MIB, 3.0)
 DEADLINE = Deadline(300.0, 90.0, 4, 4)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sqlite3
@@ -15,7 +14,7 @@ import httpx
 
 from integration.harness.airflow import free_port
 from integration.harness.program import ROOT
-from integration.rucio import settings
+from integration.rucio import calls, settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,15 +73,7 @@ class Rucio:
 
         :raises AssertionError: with the stack of the other process, if the function fails.
         """
-        assert self._inside.stdin is not None
-        assert self._inside.stdout is not None
-        self._inside.stdin.write(json.dumps([name, words]) + "\n")
-        self._inside.stdin.flush()
-        line = self._inside.stdout.readline()
-        assert line, f"it ended in {name}\n{self.said('inside')}"
-        answer = json.loads(line)
-        assert "error" not in answer, answer["error"]
-        return answer["ok"]
+        return calls.call(self._inside, name, words, lambda: self.said("inside"))
 
     def run(self, *words: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
         """Run a program of Rucio's environment until it ends."""
