@@ -18,8 +18,8 @@ import pytest
 
 from dray.testing.endpoints import Endpoint
 from integration.endpoint.raw import shipped_program
-from integration.fts.conftest import make_pems
 from integration.fts.face import Face
+from integration.fts.pems import make_pems
 from integration.harness.program import ROOT
 from integration.rucio.scene import RucioScene
 from integration.rucio.server import Rucio

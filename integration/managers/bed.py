@@ -13,8 +13,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from integration.fts.conftest import make_pems
 from integration.fts.face import Face
+from integration.fts.pems import make_pems
 from integration.harness.airflow import MARK, Airflow, end_marked
 from integration.managers.sites import FOLDER, POOL, Sites, rse
 from integration.rucio.server import Rucio
