@@ -109,9 +109,7 @@ impl Offer {
         // answer the second request with the result of a calculation that began before a change.
         match self.hear() {
             Err(error) if error.kind == ErrorKind::Cancelled => return Err(error.clone()),
-            Err(error) if error.kind == ErrorKind::TimedOut => {
-                return Err(changed(&error.to_string()));
-            }
+            Err(error) if error.kind == ErrorKind::TimedOut => return Err(too_slow(error)),
             _ => self.begin_request(),
         }
         match self.wait() {
@@ -125,6 +123,7 @@ impl Offer {
                 "the server offers no checksum of an algorithm that dray supports",
             )),
             Err(error) if error.kind == ErrorKind::Cancelled => Err(error),
+            Err(error) if error.kind == ErrorKind::TimedOut => Err(too_slow(&error)),
             Err(error) => Err(changed(&error.to_string())),
         }
     }
@@ -197,6 +196,18 @@ fn changed(why: &str) -> Error {
         .remedy("run the same command again when no program writes to the file")
 }
 
+/// Returns the error for a file whose modification time changed during the copy, if the server has
+/// not returned a checksum in time. The content may be the same, so the partial data is kept.
+fn too_slow(timed_out: &Error) -> Error {
+    let error = Error::new(ErrorKind::TimedOut, End::Source, "verify the file");
+    error
+        .cause(format!(
+            "the modification time of the file changed after the copy began, and the copy cannot \
+                be compared with the new content: {timed_out}"
+        ))
+        .remedy("run the same command again when the server has computed the checksum")
+}
+
 /// Returns the error for a copy that was read from several servers and could not be compared. The
 /// copy may be a mixture of different files, so it is not published. Its partial data is kept.
 fn uncompared(why: &str) -> Error {
@@ -215,7 +226,7 @@ fn uncompared(why: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::{ChecksumNeed, Offer};
-    use dray_core::{Checksum, ErrorKind, Sums};
+    use dray_core::{Checksum, ErrorKind, Status, Sums};
     use dray_runtime::sink::FinalCheck;
     use std::sync::Mutex;
     use std::sync::mpsc::channel;
@@ -259,6 +270,38 @@ mod tests {
         for second in [Some(Checksum::Adler32(1)), None] {
             let error = of(second).compare(&sums).expect_err("changed");
             assert_eq!(error.kind, ErrorKind::SourceChanged, "{second:?}");
+        }
+    }
+
+    /// A server whose answer number `slow` (the first is 0) never arrives.
+    fn slow_at(slow: usize) -> (std::sync::Arc<Offer>, std::sync::mpsc::Sender<()>) {
+        let (silence, never) = channel::<()>();
+        let state = Mutex::new((0, never));
+        let offer = Offer::of(
+            Duration::from_millis(200),
+            Box::new(|| ChecksumNeed::New),
+            move || {
+                let mut state = state.lock().expect("no panic");
+                state.0 += 1;
+                if state.0 == slow + 1 {
+                    let _ = state.1.recv();
+                }
+                Ok(Some(Checksum::Adler32(0x091e_01de)))
+            },
+        );
+        (offer, silence)
+    }
+
+    #[test]
+    fn a_slow_checksum_of_a_file_with_a_new_time_is_reported_as_a_timeout() {
+        for slow in [0, 1] {
+            let (offer, silence) = slow_at(slow);
+            let error = offer.compare(&Sums::of(b"123456789")).expect_err("slow");
+            assert_eq!(error.kind, ErrorKind::TimedOut, "{slow}: {error}");
+            assert_eq!(error.status, Status::Temporary, "{slow}: {error}");
+            let told = error.to_string();
+            assert!(told.contains("has not returned the checksum"), "{told}");
+            drop(silence);
         }
     }
 

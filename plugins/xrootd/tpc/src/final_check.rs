@@ -152,7 +152,11 @@ impl FinalCheck {
         };
         // Wait for the first answer, because a server may answer a second request with the result
         // of a calculation that is still running.
-        self.hear()?;
+        if let Err(error) = self.hear()?
+            && error.kind == ErrorKind::TimedOut
+        {
+            return Err(too_slow(cause, error));
+        }
         let known = match self.wait(&ask(Arc::clone(&self.source))?)? {
             Ok(Some(known)) if known.matches(sums) => return Ok(()),
             Ok(Some(known)) => known,
@@ -161,6 +165,9 @@ impl FinalCheck {
                     "{cause}, and the source's server offers no checksum of an algorithm that dray \
                         supports"
                 )));
+            }
+            Err(error) if error.kind == ErrorKind::TimedOut => {
+                return Err(too_slow(cause, &error));
             }
             Err(error) => {
                 return Err(changed(&format!(
@@ -304,6 +311,19 @@ fn changed(cause: &str) -> Error {
         .remedy("request the copy again when no program writes to the file")
 }
 
+/// Returns the error for a file with a new time, if the source's server has not returned a checksum
+/// in time. The content may be the same, so the partial data is kept.
+fn too_slow(cause: &str, timed_out: &Error) -> Error {
+    Error::new(ErrorKind::TimedOut, End::Source, "copy the file")
+        .cause(format!(
+            "{cause}, and the copy cannot be compared with the new content: {timed_out}"
+        ))
+        .remedy(
+            "request the copy again when the source's server has computed the checksum, or set a \
+                higher compare_seconds",
+        )
+}
+
 fn now() -> ModifiedTime {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -319,7 +339,7 @@ mod tests {
     use super::{ChecksumAnswer, FinalCheck, Origin};
     use crate::config::{Compare, Config};
     use crate::placeholder::Placeholder;
-    use dray_core::{ErrorKind, ModifiedTime, Result, Sums};
+    use dray_core::{Checksum, ErrorKind, ModifiedTime, Result, Status, Sums};
     use dray_runtime::handle::Handle;
     use dray_store::ReadState;
     use std::path::Path;
@@ -345,17 +365,69 @@ mod tests {
         }
     }
 
+    /// A fake server that sends a new time after each call, and whose answer number `slow` (the
+    /// first is 0) takes until the other end of the channel is closed.
+    struct Renewing {
+        slow: u32,
+        calls: Mutex<(u32, Receiver<()>)>,
+    }
+
+    impl Origin for Renewing {
+        fn state_now(&self) -> Result<ReadState> {
+            Slow(Mutex::new(channel().1)).state_now()
+        }
+
+        fn checksum(&self) -> ChecksumAnswer {
+            let mut calls = self.calls.lock().expect("no panic");
+            calls.0 += 1;
+            if calls.0 == self.slow + 1 {
+                let _ = calls.1.recv();
+            }
+            Ok(Some(Checksum::Adler32(1)))
+        }
+
+        fn may_get_new_time(&self) -> bool {
+            true
+        }
+
+        fn has_new_time(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_slow_checksum_of_a_file_with_a_new_time_is_reported_as_a_timeout() {
+        for slow in [0, 1] {
+            let (_held, gone) = channel();
+            let calls = Mutex::new((0, gone));
+            let source: Arc<dyn Origin> = Arc::new(Renewing { slow, calls });
+            let check = final_check(&source, Compare::Offered, 1, &Handle::default());
+            let error = check.check_content(Some(&Sums::EMPTY)).expect_err("slow");
+            assert_eq!(error.kind, ErrorKind::TimedOut, "{slow}: {error}");
+            assert_eq!(error.status, Status::Temporary, "{slow}: {error}");
+            assert!(error.to_string().contains("for 1 s"), "{error}");
+        }
+    }
+
     fn gate(compare: Compare, compare_seconds: u32, handle: &Handle) -> (FinalCheck, Sender<()>) {
         let (held, gone) = channel();
         let source: Arc<dyn Origin> = Arc::new(Slow(Mutex::new(gone)));
+        (final_check(&source, compare, compare_seconds, handle), held)
+    }
+
+    fn final_check(
+        source: &Arc<dyn Origin>,
+        compare: Compare,
+        compare_seconds: u32,
+        handle: &Handle,
+    ) -> FinalCheck {
         let config = Config {
             compare,
             compare_seconds,
             ..Config::default()
         };
         let nothing = Placeholder::look(Path::new("/nothing/here"), false).expect("looks");
-        let gate = FinalCheck::new(&source, &nothing, &config, true, handle);
-        (gate.expect("a gate"), held)
+        FinalCheck::new(source, &nothing, &config, true, handle).expect("a final check")
     }
 
     #[test]
