@@ -192,12 +192,14 @@ fn expiry(
     accounts: &Arc<Accounts>,
     audit: &Arc<Audit>,
     queue: &Arc<Queue>,
+    tiers: &Arc<Tiers>,
 ) -> Expiry {
     Expiry {
         queue: Arc::clone(queue),
         roots: roots.clone(),
         accounts: Arc::clone(accounts),
         audit: Arc::clone(audit),
+        tiers: Arc::clone(tiers),
         is_dry_run: config.janitor.dry_run,
     }
 }
@@ -298,8 +300,8 @@ impl Endpoint {
         let book = ticket_store(&config, &queue, &live, fingerprint, &address);
         let metrics = Arc::new(Metrics::default());
         let janitor = janitor(&config, &roots, &audit, &metrics, &queue);
-        let expiry = expiry(&config, &roots, &accounts, &audit, &queue);
         let tiers = Tiers::open(&config, &queue, &roots, &accounts, &audit, &live)?;
+        let expiry = expiry(&config, &roots, &accounts, &audit, &queue, &tiers);
         let recalls = recalls(&roots, &accounts, &queue, &tiers);
         let dispatcher = Dispatcher::new(
             Arc::clone(&queue),

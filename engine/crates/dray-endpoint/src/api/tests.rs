@@ -83,6 +83,21 @@ fn with_a_third_root(more: &str, accounts: impl Fn(&Config) -> Accounts) -> Hous
     house
 }
 
+/// Opens a test endpoint with a managed tier of the two roots. No thread of the tier runs.
+fn with_a_tier() -> House {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["slow", "fast"] {
+        std::fs::create_dir(folder.path().join(name)).expect("made");
+    }
+    let tier = "[[tier]]\nname = \"burst\"\nfast = [\"fast\"]\nslow = \"slow\"\n\
+        capacity = \"1GiB\"\nperiod = 100\nwrite_max = 356\nwrite_min = 300\n\
+        read_max = 160\nread_min = 8\nnode_mtbf = 1000\n";
+    let accounts = |config: &Config| Accounts::open(config).expect("opened");
+    let mut house = open_roots(folder.path(), "", tier, accounts);
+    house._folder = Some(folder);
+    house
+}
+
 fn open(place: &Path) -> House {
     open_with(place, "", |config| Accounts::open(config).expect("opened"))
 }

@@ -7,6 +7,7 @@ use super::evict;
 use crate::accounts::Accounts;
 use crate::audit::Audit;
 use crate::storage::Given;
+use crate::tier::Tiers;
 use dray_api::Timestamp;
 use dray_config::roots::Roots;
 use dray_core::{Error, Result};
@@ -37,6 +38,8 @@ pub struct Expiry {
     pub accounts: Arc<Accounts>,
     /// The audit log.
     pub audit: Arc<Audit>,
+    /// The managed tiers, whose versions are staged copies too.
+    pub tiers: Arc<Tiers>,
     /// True if evictions are only reported and no file is removed.
     pub is_dry_run: bool,
 }
@@ -65,7 +68,13 @@ impl Expiry {
         later.retain(|_, again| *again > now);
         // The query also returns the postponed copies, so their number is added to the limit.
         let limit = COPIES_MAX.saturating_add(u32::try_from(later.len()).unwrap_or(u32::MAX));
-        for row in self.queue.staging().expired(now, limit)? {
+        let rows = self.queue.staging().expired(now, limit)?;
+        // The eviction of a version is refused while the version is `demoting`. The transfers of
+        // these copies have ended, perhaps after the last round of their tiers.
+        if !rows.is_empty() {
+            self.tiers.record_all_demotions()?;
+        }
+        for row in rows {
             if later.contains_key(&row.id) {
                 continue;
             }

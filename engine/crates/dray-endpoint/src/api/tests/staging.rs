@@ -1,17 +1,19 @@
 //! Tests of staging through the API: permissions, pins and the times of evictions.
 
-use super::{House, house, with_a_third_root};
+use super::{House, house, with_a_third_root, with_a_tier};
 use crate::accounts::Accounts;
 use crate::accounts::tests::{ALICE, Made, may_act};
 use crate::audit::Audit;
 use crate::staging::{Expiry, Later};
 use crate::storage::Given;
+use dray_api::TierVersionState;
 use dray_core::TransferId;
 use dray_queue::Ending;
 use dray_queue::clock;
 use serde_json::{Value, json};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,17 +147,56 @@ async fn a_copy_whose_transfer_was_deleted_can_be_evicted() {
     assert_eq!(evict(&house, "alice", "all").await.0, 200);
 }
 
+/// Returns the part of the endpoint that evicts expired copies, with the audit log `log`.
+fn expiry_of(house: &House, log: &Path) -> Expiry {
+    Expiry {
+        queue: Arc::clone(&house.api.queue),
+        roots: (*house.api.roots).clone(),
+        accounts: Arc::clone(&house.api.accounts),
+        audit: Arc::new(Audit::open(Some(log)).expect("opened")),
+        tiers: Arc::clone(&house.api.tiers),
+        is_dry_run: false,
+    }
+}
+
+#[tokio::test]
+async fn an_expired_version_is_evicted_before_the_next_round_of_its_tier() {
+    let house = with_a_tier();
+    let at = |name: &str| house.place.join(name);
+    std::fs::create_dir_all(at("fast/sim/1")).expect("made");
+    std::fs::write(at("fast/sim/1/a"), "a").expect("written");
+    let wanted = json!({"id": "out", "path": "/fast/sim/1", "recursive": true,
+        "application": "sim", "version": 1, "lifetime_seconds": 60});
+    let (code, answer) = house.post("alice", "/v1/staging/out", wanted).await;
+    assert_eq!(code, 201, "{answer}");
+    let transfer = TransferId::new("out").expect("good");
+    let queue = &house.api.queue;
+    queue.begin(&transfer, 1).expect("written").expect("queued");
+    let copy = Command::new("cp")
+        .arg("-a")
+        .args([at("fast/sim"), at("slow/sim")])
+        .status();
+    assert!(copy.expect("ran").success());
+    // The tier has no running thread in this test, so no round records the end of the transfer.
+    queue.ended(&transfer, Ending::Done).expect("ended");
+    let versions = queue.tiers().versions("burst").expect("read");
+    assert_eq!(versions[0].state, TierVersionState::Demoting);
+    let now = clock::now().after(Duration::from_secs(70));
+    let expiry = expiry_of(&house, &at("audit.jsonl"));
+    let looked = expiry.look(now, &Given::default(), &mut Later::new());
+    looked.expect("looked");
+    let log = std::fs::read_to_string(at("audit.jsonl")).expect("read");
+    assert!(!at("fast/sim/1").exists(), "{log}");
+}
+
 #[tokio::test]
 async fn expired_copies_are_evicted_unless_they_must_be_kept() {
     let house = house();
     fill(&house);
     let log = house.place.join("audit.jsonl");
     let expiry = |is_dry_run: bool| Expiry {
-        queue: Arc::clone(&house.api.queue),
-        roots: (*house.api.roots).clone(),
-        accounts: Arc::clone(&house.api.accounts),
-        audit: Arc::new(Audit::open(Some(&log)).expect("opened")),
         is_dry_run,
+        ..expiry_of(&house, &log)
     };
     let life = json!({"lifetime_seconds": 60, "pin_seconds": 90});
     staged(&house, "alice", "all", "run", life).await;
