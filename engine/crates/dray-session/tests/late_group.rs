@@ -28,6 +28,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::with_group_of(1000)
+    }
+
+    /// Returns a scene whose groups have at most `objects` objects.
+    fn with_group_of(objects: u64) -> Self {
         let sink = Sink::new(Config {
             options: Options {
                 object_bytes: OBJECT,
@@ -43,7 +48,7 @@ impl Scene {
             precision_nanoseconds: 1,
             ordered_window: None,
             holes: true,
-            sync_group_bytes: 1000 * OBJECT,
+            sync_group_bytes: objects * OBJECT,
             sync_interval: INTERVAL,
             attempt: 1,
             is_driver: false,
@@ -57,27 +62,31 @@ impl Scene {
         };
         scene.step(Input::PeerUp(PEER));
         for index in [0, 1, 2].map(FileIndex) {
-            let letter = b'a' + u8::try_from(index.0).expect("few files");
-            let entry = Entry {
-                index,
-                parent: None,
-                name: Name::new(&[letter]).expect("a good name"),
-                kind: EntryKind::File {
-                    size: OBJECTS * OBJECT,
-                    sparse: false,
-                },
-                metadata: Metadata::default(),
-            };
-            scene.step(Input::Message(PEER, Message::NewFiles(vec![entry])));
-            let facts = Facts {
-                existing: None,
-                resume: None,
-                layout: Layout::Single(target_of(index)),
-            };
-            scene.step(Input::Inspected(vec![(index, Inspected::File(facts))]));
+            scene.announce(index, OBJECTS * OBJECT, target_of(index));
             scene.step(Input::Prepared(index, Ok(())));
         }
         scene
+    }
+
+    /// Announces a file at the source, and passes its layout to the sink.
+    fn announce(&mut self, index: FileIndex, size: u64, target: TargetId) {
+        let entry = Entry {
+            index,
+            parent: None,
+            name: Name::new(index.to_string().as_bytes()).expect("a good name"),
+            kind: EntryKind::File {
+                size,
+                sparse: false,
+            },
+            metadata: Metadata::default(),
+        };
+        self.step(Input::Message(PEER, Message::NewFiles(vec![entry])));
+        let facts = Facts {
+            existing: None,
+            resume: None,
+            layout: Layout::Single(target),
+        };
+        self.step(Input::Inspected(vec![(index, Inspected::File(facts))]));
     }
 
     fn step(&mut self, input: Input) {
@@ -93,18 +102,29 @@ impl Scene {
 
     /// Writes the next object of a file, which takes `duration`.
     fn write(&mut self, file: FileIndex, duration: Duration) -> BlockId {
+        let at = &mut self.written[usize::try_from(file.0).expect("few files")];
+        let offset = *at * OBJECT;
+        *at += 1;
+        self.write_at((file, offset), target_of(file), duration)
+    }
+
+    /// Writes the object at an offset of a file.
+    fn write_at(
+        &mut self,
+        (file, offset): (FileIndex, u64),
+        target: TargetId,
+        duration: Duration,
+    ) -> BlockId {
         let id = BlockId(self.next);
         self.next += 1;
-        let at = &mut self.written[usize::try_from(file.0).expect("few files")];
         let range = ByteRange {
-            offset: *at * OBJECT,
+            offset,
             length: OBJECT,
         };
-        *at += 1;
         let kind = SegmentKind::Data(Sums::of(b"abcd"));
         let head = BlockHead {
             id,
-            target: target_of(file),
+            target,
             segments: vec![Segment { file, range, kind }],
         };
         self.step(Input::BlockArrived {
@@ -237,4 +257,34 @@ fn slow_syncs_do_not_delay_the_other_targets_twice() {
     assert_eq!(scene.end_sync(), [fast]);
     assert_eq!(scene.syncs(), [vec![SLOW]]);
     assert_eq!(scene.end_sync(), [slow]);
+}
+
+#[test]
+fn small_files_of_a_slow_target_count_in_the_size_of_the_late_group() {
+    // The late group is synced when it has 10 objects.
+    let mut scene = Scene::with_group_of(40);
+    scene.learn();
+    let wrote = scene.now;
+    for count in 1..=10 {
+        // Data of another target always waits, so the late group is not synced for another reason.
+        scene.write(FileIndex(0), Duration::from_millis(4));
+        let small = FileIndex(2 + count);
+        scene.announce(small, OBJECT, target_of(SLOW));
+        scene.write_at((small, 0), target_of(SLOW), Duration::from_millis(80));
+        let synced = scene.effects.iter().find_map(|effect| match effect {
+            Effect::Sync(items) => Some(items.clone()),
+            _ => None,
+        });
+        let Some(items) = synced else { continue };
+        let smalls = items
+            .iter()
+            .filter(|item| matches!(item, SyncItem::Small(_)));
+        if smalls.count() > 0 {
+            assert_eq!(count, 10, "{items:?}");
+            assert!(scene.now.since(wrote) < INTERVAL * 8);
+            return;
+        }
+        scene.end_sync();
+    }
+    panic!("the late group is not synced although it is full");
 }

@@ -494,7 +494,7 @@ impl Sink {
             self.group(is_late).add_record(record, data_bytes, now);
         } else if all {
             self.unsafe_bytes += size;
-            self.group(is_late).add_small(index, now);
+            self.group(is_late).add_small(index, size, now);
         }
         small && all
     }

@@ -36,7 +36,9 @@ pub(super) struct Group {
     pub(super) since: Time,
     /// Number of data bytes in the group's records. Records of files that have failed in the
     /// meantime count too.
-    bytes: u64,
+    record_bytes: u64,
+    /// Number of bytes of the group's small files. Failed files count too.
+    small_bytes: u64,
     records: Vec<LogRecord>,
     /// Small files whose data is written and which are not published yet.
     small: Vec<FileIndex>,
@@ -65,7 +67,7 @@ impl Group {
 
     pub(super) fn add_record(&mut self, record: LogRecord, data_bytes: u64, now: Time) {
         self.touch(now);
-        self.bytes += data_bytes;
+        self.record_bytes += data_bytes;
         self.records.push(record);
     }
 
@@ -79,8 +81,9 @@ impl Group {
             .map(|record| (record.file, record.range))
     }
 
-    pub(super) fn add_small(&mut self, file: FileIndex, now: Time) {
+    pub(super) fn add_small(&mut self, file: FileIndex, bytes: u64, now: Time) {
         self.touch(now);
+        self.small_bytes += bytes;
         self.small.push(file);
     }
 
@@ -115,7 +118,8 @@ impl Group {
             self.touch(other.since);
             self.since = self.since.min(other.since);
         }
-        self.bytes += other.bytes;
+        self.record_bytes += other.record_bytes;
+        self.small_bytes += other.small_bytes;
         self.records.extend(other.records);
         self.small.extend(other.small);
         self.closing.extend(other.closing);
@@ -126,6 +130,10 @@ impl Group {
     pub(super) fn forget(&mut self, file: FileIndex) {
         self.small.retain(|other| *other != file);
         self.closing.retain(|other| *other != file);
+    }
+
+    const fn bytes(&self) -> u64 {
+        self.record_bytes + self.small_bytes
     }
 
     /// Returns true if the group has enough entries for a sync. The required number is half of the
@@ -218,7 +226,7 @@ impl Sink {
         // the other targets are busy.
         let late = &self.late;
         let is_alone = self.gathering.is_empty();
-        let is_late_due = late.bytes >= self.config.sync_group_bytes / LATE_PART
+        let is_late_due = late.bytes() >= self.config.sync_group_bytes / LATE_PART
             || late.is_due(live_max)
             || now >= late.since + interval * LATE_INTERVALS
             || (is_alone && (is_full || now >= late.since + interval));
@@ -322,7 +330,8 @@ impl Sink {
             self.break_off(in_doubt(error));
             return;
         }
-        self.unsafe_bytes = self.unsafe_bytes.saturating_sub(group.bytes);
+        // The bytes of a small file count until the file is closed.
+        self.unsafe_bytes = self.unsafe_bytes.saturating_sub(group.record_bytes);
         // Some files of these blocks may have failed meanwhile. The source has already received
         // FILE_CLOSE for these files, so it counts none of their bytes.
         for key in group.blocks {
