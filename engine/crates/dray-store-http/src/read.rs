@@ -5,17 +5,10 @@ use crate::redirect::RequestTarget;
 use crate::server::{FileVersion, Server, Validators, or_unknown, read_content_range};
 use dray_core::lock::LockExt;
 use dray_core::{ByteRange, ErrorKind, RelPath, Result, Sums};
+use dray_store::state_watch::StateWatch;
 use dray_store::{ReadHandle, ReadState};
 use std::io::Read;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-/// While reads are in progress, the server is asked again for the size and time only if its last
-/// answer to such a query is older than this. Used if the answers to reads contain neither a time
-/// nor a tag. A query after each object would cost one round trip per object. After the last read,
-/// the server is always asked. The value is estimated, not measured.
-const STATE_AGE: Duration = Duration::from_secs(1);
 
 /// A file open for reading.
 pub(crate) struct HttpFile {
@@ -26,10 +19,7 @@ pub(crate) struct HttpFile {
     last: Mutex<Last>,
     /// Locked by the first request until its answer arrives.
     settling: Mutex<()>,
-    /// Number of reads in progress.
-    busy: AtomicU32,
-    /// Number of completed reads.
-    ended: AtomicU64,
+    watch: StateWatch,
 }
 
 #[derive(Default)]
@@ -42,17 +32,6 @@ struct Last {
     /// `None` before the first answer. Many threads share one handle, so all answers must be
     /// checked.
     are_known: Option<bool>,
-    /// Result of the last query for the state, if there was a query.
-    asked: Option<Asked>,
-}
-
-/// Size and time from a query for the state.
-#[derive(Clone, Copy)]
-struct Asked {
-    state: ReadState,
-    at: Instant,
-    /// Number of reads that had ended before the query.
-    ended: u64,
 }
 
 impl HttpFile {
@@ -63,8 +42,7 @@ impl HttpFile {
             known,
             last: Mutex::default(),
             settling: Mutex::default(),
-            busy: AtomicU32::new(0),
-            ended: AtomicU64::new(0),
+            watch: StateWatch::default(),
         }
     }
 
@@ -168,21 +146,6 @@ impl HttpFile {
         fault
             .cause(cause)
             .remedy("run the same command again when no program writes to the file")
-    }
-
-    /// Returns the last state from the server, if no new query is needed. If that state differs
-    /// from `opened`, a new query would not help: it is unknown to which version the bytes read
-    /// belong.
-    fn still_holds(&self, opened: ReadState) -> Option<ReadState> {
-        let asked = self.last().asked?;
-        if asked.state != opened {
-            return Some(asked.state);
-        }
-        // The reads in progress ask for the state when they end.
-        let are_others = self.busy.load(Ordering::SeqCst) > 0;
-        let is_judged = self.ended.load(Ordering::SeqCst) == asked.ended;
-        let is_young = asked.at.elapsed() < STATE_AGE;
-        (is_young && (are_others || is_judged)).then_some(asked.state)
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
@@ -304,13 +267,7 @@ impl HttpFile {
 
 impl ReadHandle for HttpFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.busy.fetch_add(1, Ordering::SeqCst);
-        let read = self.read(offset, buffer);
-        // First count the read as completed, and then as no longer in progress. So a thread that
-        // sees no reads in progress sees the number of all completed reads.
-        self.ended.fetch_add(1, Ordering::SeqCst);
-        self.busy.fetch_sub(1, Ordering::SeqCst);
-        read
+        self.watch.reading(|| self.read(offset, buffer))
     }
 
     fn is_direct(&self) -> bool {
@@ -327,25 +284,17 @@ impl ReadHandle for HttpFile {
             return Ok(opened);
         }
         // Some servers, such as XRootD's, send answers without time and tag. Ask for the state.
-        if let Some(state) = self.still_holds(opened) {
-            return Ok(state);
-        }
-        let (at, ended) = (Instant::now(), self.ended.load(Ordering::SeqCst));
-        let now = self.server.look(&self.path, "read the file")?;
-        let now = ReadState {
-            size: now.size.unwrap_or_default(),
-            modified: or_unknown(now.modified),
-        };
-        if now != opened {
-            self.server.forget(&self.path);
-        }
-        let mut last = self.last();
-        // Do not replace a result that showed a change by a result that arrives later.
-        if last.asked.is_none_or(|asked| asked.state == opened) {
-            let state = now;
-            last.asked = Some(Asked { state, at, ended });
-        }
-        Ok(now)
+        self.watch.state(opened, || {
+            let now = self.server.look(&self.path, "read the file")?;
+            let now = ReadState {
+                size: now.size.unwrap_or_default(),
+                modified: or_unknown(now.modified),
+            };
+            if now != opened {
+                self.server.forget(&self.path);
+            }
+            Ok(now)
+        })
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<ByteRange>> {

@@ -7,7 +7,8 @@
 //!   [`MemoryStore`], [`NullStore`];
 //! - wrappers that are stores themselves ([`mod@wrap`]: limit, trace, chaos);
 //! - one [`conformance`] suite for all backends;
-//! - pools of [`connections`] for backends that use several connections to one server.
+//! - pools of [`connections`] for backends that use several connections to one server;
+//! - [`state_watch`], which decides when a backend asks its server for the state of an open file.
 //!
 //! A store does not retry or schedule calls, or know the wire protocol. It starts no threads for
 //! calls, except for a listing. It executes each call once.
@@ -28,6 +29,7 @@ pub mod memory;
 pub mod null;
 pub mod posix;
 mod read_only;
+pub mod state_watch;
 mod store;
 mod targets;
 mod types;

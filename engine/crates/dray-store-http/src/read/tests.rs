@@ -1,4 +1,4 @@
-use super::{Asked, HttpFile, read_content_range};
+use super::read_content_range;
 use crate::server::FileVersion;
 use crate::{Credentials, HttpStore, HttpUrl};
 use dray_core::{End, ErrorKind, ModifiedTime, RelPath};
@@ -7,7 +7,6 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 const OLD: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const NEW: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
@@ -193,43 +192,6 @@ fn reads_at_one_time_come_from_the_server_that_the_first_was_sent_to() {
         }
     });
     assert_eq!(redirected.load(Ordering::SeqCst), 1);
-}
-
-#[test]
-fn while_others_read_the_last_word_is_enough() {
-    let store = serve(vec![
-        "405 No".to_owned(),
-        "405 No".to_owned(),
-        part(0, &format!("\r\nLast-Modified: {OLD}")),
-    ]);
-    let path = RelPath::parse(b"a").expect("good");
-    let known = store.server().look(&path, "open the file").expect("known");
-    let known = store
-        .server()
-        .as_file(known, "open the file")
-        .expect("a file");
-    let opened = ReadState {
-        size: known.size,
-        modified: known.modified.expect("known"),
-    };
-    let file = HttpFile::new(Arc::clone(store.server()), path, known);
-    let asked = |ago: u64| {
-        let at = Instant::now().checked_sub(Duration::from_millis(ago));
-        Some(Asked {
-            state: opened,
-            at: at.expect("the host runs longer"),
-            ended: 0,
-        })
-    };
-    assert_eq!(file.still_holds(opened), None);
-    file.last().asked = asked(0);
-    assert_eq!(file.still_holds(opened), Some(opened));
-    file.ended.fetch_add(1, Ordering::SeqCst);
-    assert_eq!(file.still_holds(opened), None, "another read has ended");
-    file.busy.fetch_add(1, Ordering::SeqCst);
-    assert_eq!(file.still_holds(opened), Some(opened), "it will ask");
-    file.last().asked = asked(1001);
-    assert_eq!(file.still_holds(opened), None, "too old");
 }
 
 #[test]
