@@ -163,8 +163,8 @@ pub struct Root {
     /// folders.
     #[serde(default)]
     pub dirs: Vec<PathBuf>,
-    /// URL of a folder on a storage server, in place of `path`: `root://HOST//PATH` or
-    /// `https://HOST/PATH`.
+    /// URL of a folder on a storage server, in place of `path`: `root://HOST//PATH`,
+    /// `rados://POOL/PATH`, `https://HOST/PATH` or `gsiftp://HOST/PATH`.
     pub store: Option<String>,
     /// Owners who may read. A token must permit it as well. Default: the scopes of a token decide
     /// alone, and a certificate gives no access.

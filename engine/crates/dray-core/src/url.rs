@@ -80,10 +80,17 @@ fn address(authority: &[u8]) -> Option<String> {
     is_plain.then(|| with_port(text))?
 }
 
-/// Returns the address with a port. The default port is added if the address has none. An IPv6
-/// address must be in brackets.
+/// Returns the address with a port. The default port of dray is added if the address has none. An
+/// IPv6 address must be in brackets.
 #[must_use]
 pub fn with_port(host: &str) -> Option<String> {
+    with_default_port(host, PORT)
+}
+
+/// Returns the address with a port. The port `usual` is added if the address has none. An IPv6
+/// address must be in brackets.
+#[must_use]
+pub fn with_default_port(host: &str, usual: u16) -> Option<String> {
     let (name, port) = match host.strip_prefix('[') {
         Some(rest) => {
             let (name, after) = rest.split_once(']')?;
@@ -100,7 +107,7 @@ pub fn with_port(host: &str) -> Option<String> {
     };
     let port = match port {
         Some(port) => port.parse::<u16>().ok()?,
-        None => PORT,
+        None => usual,
     };
     (!name.is_empty() && name != "[]").then(|| format!("{name}:{port}"))
 }

@@ -8,6 +8,7 @@
 mod beneath;
 mod disks;
 pub mod export;
+mod gridftp;
 pub mod locations;
 pub mod null;
 pub mod null_export;

@@ -2,6 +2,7 @@
 //! entry in [`STORES`].
 
 use crate::disks::Disks;
+use crate::gridftp::GridFtpServers;
 use crate::null::NullEnds;
 use crate::rados::RadosPools;
 use crate::store_kind::{Location, StoreKind};
@@ -11,7 +12,14 @@ use dray_core::Result;
 use std::sync::Arc;
 
 /// All kinds of stores that a URL can name.
-static STORES: [&dyn StoreKind; 5] = [&WebServers, &XrootdServers, &RadosPools, &Disks, &NullEnds];
+static STORES: [&dyn StoreKind; 6] = [
+    &WebServers,
+    &XrootdServers,
+    &RadosPools,
+    &GridFtpServers,
+    &Disks,
+    &NullEnds,
+];
 
 /// A list of kinds of stores, to find the kind that a URL names.
 #[derive(Clone)]

@@ -35,7 +35,7 @@ impl StoredRoot {
         }
         let location = location.ok_or_else(|| {
             wrong("dray supports no storage system with URLs of this form")
-                .remedy("write root://HOST//PATH or rados://POOL/PATH, or https://HOST/PATH with read_only = true")
+                .remedy("write root://HOST//PATH or rados://POOL/PATH; with read_only = true also https://HOST/PATH or gsiftp://HOST/PATH")
         })?;
         if !location.folders().is_empty() {
             return Err(

@@ -17,7 +17,7 @@ pub const OWNER: &[u8] = b"xrootd";
 /// Ends the process. If a client library was loaded, no exit handlers run, because the handlers
 /// destroy objects that the threads of the library still use.
 pub fn end_process(code: u8) -> ! {
-    if dray_store_rados::is_loaded() {
+    if dray_store_rados::is_loaded() || dray_store_gridftp::is_loaded() {
         dray_store_rados::end_process(code);
     }
     dray_store_xrootd::end_process(code)

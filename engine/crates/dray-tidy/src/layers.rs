@@ -54,6 +54,7 @@ const OPEN_USES: &[&str] = &[
     "dray-runtime",
     "dray-session",
     "dray-store",
+    "dray-store-gridftp",
     "dray-store-http",
     "dray-store-rados",
     "dray-store-xrootd",
@@ -165,6 +166,11 @@ pub const ROOMS: &[Room] = &[
         name: "dray-store",
         is_pure: false,
         may_use: &[CORE],
+    },
+    Room {
+        name: "dray-store-gridftp",
+        is_pure: false,
+        may_use: STORE,
     },
     Room {
         name: "dray-store-http",
