@@ -94,7 +94,7 @@ check: setup ## Format, lints, types, house and layer rules, dependency audit
 
 integration: setup build build-xrootd build-sim develop ## Tests that need more than one part, real servers included
 	$(CARGO) build --locked -p dray-store-xrootd --example conformance
-	$(CARGO) build --locked -p dray-store-rados --examples
+	$(CARGO) build --locked -p dray-store-gridftp -p dray-store-rados --examples
 	$(CARGO) build --locked -p dray-store --example posix_conformance
 	$(PYTEST) -m "(slow or server) and not full and not bench and not celery" \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)

@@ -178,6 +178,8 @@ find_missing() {
         has_library libXrdCeph-5.so || missing+=(xrootd-ceph-plugins)
         has_by_root glusterd || missing+=(glusterfs-server)
         has_by_root glusterfs || missing+=(glusterfs-client)
+        has_by_root globus-gridftp-server || missing+=(globus-gridftp-server-progs)
+        has_library libglobus_ftp_client.so.2 || missing+=(libglobus-ftp-client2)
         # Rucio's client uses this library to find the type of a file.
         has_library libmagic.so.1 || missing+=(libmagic1)
         # The stock client of FTS uses this library.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from integration.harness.airflow import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 READY_SECONDS = 60.0
 
@@ -32,6 +32,20 @@ def find_postgresql() -> Path:
     return (found[-1] if found else Path(str(on_path))).parent
 
 
+def await_port(port: int, is_running: Callable[[], bool]) -> bool:
+    """Wait until a server listens on the loopback. Return False if it ends or takes too long."""
+    until = time.monotonic() + READY_SECONDS
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            if not is_running() or time.monotonic() > until:
+                return False
+            time.sleep(0.1)
+        else:
+            return True
+
+
 class Service:
     """A server process, which :meth:`close` ends together with its child processes."""
 
@@ -42,18 +56,10 @@ class Service:
             self._popen = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=log.parent
             )
-        until = time.monotonic() + READY_SECONDS
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-            except OSError:
-                if self._popen.poll() is not None or time.monotonic() > until:
-                    self.close()
-                    log_text = log.read_text(encoding="utf-8", errors="replace")
-                    raise RuntimeError(f"{words[0]} does not listen:\n{log_text}") from None
-                time.sleep(0.1)
-            else:
-                return
+        if not await_port(port, lambda: self._popen.poll() is None):
+            self.close()
+            log_text = log.read_text(encoding="utf-8", errors="replace")
+            raise RuntimeError(f"{words[0]} does not listen:\n{log_text}")
 
     def close(self) -> None:
         """Kill the service, because its data is not needed any more."""

@@ -69,19 +69,9 @@ class Grid:
 def make(scene: Scene) -> Grid:
     """Make the authority and all certificates. This takes about two seconds."""
     folder = scene.folder / "grid"
-    folder.mkdir()
-    give(folder)
-    authority = folder / "ca.pem"
-    name = f"{DOMAIN}/CN=ca"
-    words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", name]
-    _openssl(*words, "-keyout", folder / "ca.key", "-out", authority)
-    trusted = folder / "trusted"
-    trusted.mkdir()
-    digest = _openssl("x509", "-in", authority, "-noout", "-hash").strip()
-    (trusted / f"{digest}.0").write_bytes(authority.read_bytes())
-    (trusted / f"{digest}.signing_policy").write_text(POLICY.format(name=name), encoding="utf-8")
-    host = _issue(folder, "host", "localhost", HOST)
-    person = _issue(folder, "person", "Some Person", PERSON)
+    trusted = make_authority(folder)
+    host = issue(folder, "host", "localhost", HOST)
+    person = issue(folder, "person", "Some Person", PERSON)
     proxy = folder / "proxy"
     made: list[str | Path] = [
         "xrdgsiproxy",
@@ -97,7 +87,24 @@ def make(scene: Scene) -> Grid:
     return Grid(trusted, host, folder / "host.key", proxy)
 
 
-def _issue(folder: Path, name: str, common: str, extensions: str) -> Path:
+def make_authority(folder: Path) -> Path:
+    """Make the authority in a new folder. Return the folder that clients and servers trust."""
+    folder.mkdir()
+    give(folder)
+    authority = folder / "ca.pem"
+    name = f"{DOMAIN}/CN=ca"
+    words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", name]
+    _openssl(*words, "-keyout", folder / "ca.key", "-out", authority)
+    trusted = folder / "trusted"
+    trusted.mkdir()
+    digest = _openssl("x509", "-in", authority, "-noout", "-hash").strip()
+    (trusted / f"{digest}.0").write_bytes(authority.read_bytes())
+    (trusted / f"{digest}.signing_policy").write_text(POLICY.format(name=name), encoding="utf-8")
+    return trusted
+
+
+def issue(folder: Path, name: str, common: str, extensions: str) -> Path:
+    """Make the files ``name``.pem and ``name``.key, signed by the authority in ``folder``."""
     key, request = folder / f"{name}.key", folder / f"{name}.csr"
     wanted, made = folder / f"{name}.ext", folder / f"{name}.pem"
     wanted.write_text(extensions, encoding="utf-8")
