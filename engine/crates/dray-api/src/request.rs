@@ -3,6 +3,7 @@
 use crate::api_path::decode;
 use crate::checks::{self, BYTES_MAX, Check, SECONDS_MAX, WORD_BYTES_MAX, refused};
 use crate::enums::{self, AdmissionWord, OrderWord};
+use crate::files::{self, FileWish};
 use crate::parts::{Content, Place, RetryWish, SciTag, Selection};
 use crate::streams::{STREAMS_MAX, Streams};
 use crate::timestamp::Timestamp;
@@ -56,11 +57,18 @@ pub struct Request {
     /// Expected size and checksum, if the transfer copies a single file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Content>,
+    /// The files to copy from the source, which is a folder. Each file keeps its path below the
+    /// destination. Without a list, the transfer copies all selected files. A list needs a
+    /// destination at this endpoint, `recursive`, and no patterns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 1024)]
+    pub files: Vec<FileWish>,
     /// Selection of the entries to copy.
     #[serde(default)]
     pub selection: Selection,
-    /// Minimum number of files; the transfer fails if it finds fewer files (default 1). Files that
-    /// already exist at the destination count. With 0, a transfer that finds no file succeeds.
+    /// Minimum number of files; the transfer fails if it finds fewer files (default: the number of
+    /// `files`, or 1 without a list). Files that already exist at the destination count. With 0, a
+    /// transfer that finds no file succeeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files_min: Option<u64>,
     /// Scheduling class; default `deadline` with a deadline, else `background`.
@@ -195,6 +203,7 @@ impl Request {
             replicas: Vec::new(),
             destination,
             content: None,
+            files: Vec::new(),
             selection: Selection::default(),
             files_min: None,
             class: None,
@@ -240,7 +249,8 @@ impl Request {
     pub fn bytes_stated(&self) -> Option<u64> {
         let content = self.content.as_ref().and_then(|content| content.size);
         let range = self.selection.range.map(|range| range.length);
-        range.or(content).or(self.bytes_expected)
+        let listed = files::bytes(self);
+        range.or(content).or(listed).or(self.bytes_expected)
     }
 
     /// Returns the number of origins to choose from. All sources together are one origin, and each
@@ -275,7 +285,8 @@ impl Request {
     /// Returns the minimum number of files that the transfer must find.
     #[must_use]
     pub fn files_min(&self) -> u64 {
-        self.files_min.unwrap_or(FILES_MIN)
+        let listed = u64::try_from(self.files.len()).unwrap_or(u64::MAX);
+        self.files_min.unwrap_or(listed.max(FILES_MIN))
     }
 
     /// Returns all places of the request.
@@ -439,6 +450,7 @@ impl Check for Request {
         check_several(self)?;
         check_names(self)?;
         check_sizes(self)?;
+        files::check(self)?;
         self.selection.check()?;
         if let Some(content) = &self.content {
             content.check()?;

@@ -25,6 +25,15 @@ pub struct ContentKey {
     pub identity: Vec<u8>,
 }
 
+/// Size and checksum that the caller requires of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Required {
+    /// Size in bytes.
+    pub size: Option<u64>,
+    /// Checksum of the whole file.
+    pub checksum: Option<Checksum>,
+}
+
 impl ContentKey {
     /// Returns true if bytes that were written for `self` can be used for `wanted`.
     #[must_use]

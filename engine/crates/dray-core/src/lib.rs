@@ -38,7 +38,7 @@ pub mod url;
 pub mod utc;
 
 pub use checksum::{Checksum, Sums};
-pub use content::ContentKey;
+pub use content::{ContentKey, Required};
 pub use entry::{Entry, EntryKind, FileKind, Metadata, ModifiedTime};
 pub use error::{End, Error, ErrorKind, Result, Status};
 pub use fingerprint::Fingerprint;

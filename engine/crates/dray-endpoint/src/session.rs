@@ -3,14 +3,17 @@
 //!
 //! Not for: deciding when a transfer runs, or its state after the session (`dispatch`).
 
+mod place;
+
 use crate::accounts::Accounts;
 use crate::live::Bounds;
+use crate::session::place::{Destination, destination, session_path, with_slash};
 use dray_api::timestamp::time;
-use dray_api::{ApiPath, Place, Request, Route, Side, Streams};
+use dray_api::{ApiPath, Place, Request, Route, Side, Streams, files};
 use dray_config::Config;
 use dray_config::roots::{Root, Roots};
 use dray_core::options::Options;
-use dray_core::{ByteRange, End, Error, ErrorKind, FileKind, Name, RelPath, Result, plan};
+use dray_core::{ByteRange, End, Error, ErrorKind, FileKind, Result, plan};
 use dray_net::{Authority, Dial, Fingerprint, Identity, Token, Trust};
 use dray_open::export::Within;
 use dray_queue::{SessionInput, clock};
@@ -53,13 +56,6 @@ pub struct SessionRunner {
     accounts: Arc<Accounts>,
     /// Results of the tuner for each pair of endpoints.
     pairs: Pairs,
-}
-
-/// The destination folder of a session, and the names that the session writes in it.
-struct Destination {
-    folder: RelPath,
-    rename: Option<Name>,
-    claims: Vec<RelPath>,
 }
 
 impl SessionRunner {
@@ -332,7 +328,7 @@ impl SessionRunner {
         let root = self.writable(to)?;
         let asked = &input.request.selection;
         let selection = Selection {
-            include: asked.include.clone(),
+            include: files::include(&input.request),
             exclude: asked.exclude.clone(),
             ..Selection::default()
         };
@@ -507,7 +503,7 @@ fn task(
         first_session: call.input.session,
         selection: Selection {
             recursive: selection.recursive,
-            include: selection.include.clone(),
+            include: files::include(request),
             exclude: selection.exclude.clone(),
             range,
             size: content.and_then(|content| content.size),
@@ -529,6 +525,7 @@ fn task(
         },
         content: Content {
             demanded: content.and_then(|content| content.demanded()),
+            required: files::required(request),
             range,
             ..Content::default()
         },
@@ -540,61 +537,4 @@ fn task(
         // The session does not retry. The queue does, so that users can see the retries.
         retries: 0,
     }
-}
-
-/// Interprets the destination as `dray cp` does. If the request copies into a folder, or if the URL
-/// ends with a slash, the destination is a folder. Otherwise it is the new name of the single file.
-fn destination(request: &Request, sources: &[&ApiPath], to: &ApiPath) -> Result<Destination> {
-    let is_about_one = request.content.is_some() || request.selection.range.is_some();
-    if is_about_one && request.selection.recursive {
-        return Err(
-            Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")
-                .cause("content and range apply to a single file, but the request is recursive")
-                .remedy("omit `recursive`, or omit `content` and `range`"),
-        );
-    }
-    if request.is_into_folder() || to.is_folder {
-        // Without claims: the names in a source folder are not known yet.
-        let claims = match sources.iter().any(|source| source.is_folder) {
-            true => Vec::new(),
-            false => {
-                let names = sources.iter().filter_map(|source| source.path.name());
-                let claim = |name: Name| RelPath::root().join(&name);
-                names.map(claim).collect::<Result<_>>()?
-            }
-        };
-        return Ok(Destination {
-            folder: to.path.clone(),
-            rename: None,
-            claims,
-        });
-    }
-    let name = to.path.name().ok_or_else(|| {
-        Error::new(ErrorKind::InvalidRequest, End::Here, "read the destination")
-            .cause("the destination is the root itself")
-            .remedy("end the destination with a slash to copy the files into the root")
-    })?;
-    Ok(Destination {
-        folder: to.path.parent().unwrap_or_else(RelPath::root),
-        claims: vec![RelPath::root().join(&name)?],
-        rename: Some(name),
-    })
-}
-
-/// Returns a path in the form that sessions between endpoints use.
-fn session_path(root: &str, path: &RelPath, is_folder: bool) -> Vec<u8> {
-    let mut bytes = format!("/{root}").into_bytes();
-    if !path.is_root() {
-        bytes.push(b'/');
-        bytes.extend_from_slice(path.as_bytes());
-    }
-    with_slash(&bytes, is_folder)
-}
-
-fn with_slash(path: &[u8], is_folder: bool) -> Vec<u8> {
-    let mut path = path.to_vec();
-    if is_folder && !path.is_empty() {
-        path.push(b'/');
-    }
-    path
 }

@@ -1,5 +1,5 @@
 //! The configuration of the source machine and the sink machine: buffers, threads, limits, and
-//! requirements on the content of a single file.
+//! requirements on the content of files.
 //!
 //! All programs that run a transfer use this module. So each program can resume a transfer that
 //! another program began.
@@ -8,10 +8,11 @@ use crate::sink::{self, Destination};
 use crate::source::{self, Root};
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
-use dray_core::{ByteRange, Checksum, plan};
+use dray_core::{ByteRange, Checksum, RelPath, Required, plan};
 pub use dray_sched::tuner::threads::ThreadCount;
 use dray_store::Capabilities;
 use dray_wire::message::{Limits, Selection};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
@@ -118,11 +119,13 @@ impl Buffers {
     }
 }
 
-/// Properties of a single file that the sink's machine must know.
+/// Properties of the files that the sink's machine must know.
 #[derive(Debug, Clone, Default)]
 pub struct Content {
     /// Required checksum of the file.
     pub demanded: Option<Checksum>,
+    /// Requirements on the files of a transfer of many files, by path.
+    pub required: BTreeMap<RelPath, Required>,
     /// The only byte range of the file that is transferred; `None` for the whole file.
     pub range: Option<ByteRange>,
     /// Further properties of the content, apart from size, time and range, in an encoding of the
@@ -196,6 +199,7 @@ fn sink_config(
     dray_session::sink::Config {
         options,
         demanded: content.demanded,
+        required: content.required.clone(),
         identity: content.identity(),
         buffers: buffers.count,
         buffer_bytes: buffers.bytes.min(limits.object_bytes_max),

@@ -3,8 +3,12 @@
 //! A pattern without a slash is matched against the last name of a path. A pattern with a slash is
 //! matched against the whole path below the transfer's root. `*` and `?` match within a name, `**`
 //! crosses folders.
+//!
+//! If all include patterns are paths without wildcards, the listing enters only the folders above
+//! these paths.
 
 use dray_core::lock::LockExt;
+use dray_core::maps::HashSet;
 use dray_core::patterns::{self, COMPILED_BYTES_PER_BYTE, WILD_BYTES_MAX};
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use dray_wire::message::Selection;
@@ -116,6 +120,8 @@ impl Patterns {
 pub struct Filter {
     include: Patterns,
     exclude: Patterns,
+    /// The folders above all included paths; `None` if an include pattern is no plain path.
+    above: Option<HashSet<RelPath>>,
     _share: Share,
 }
 
@@ -136,14 +142,17 @@ impl Filter {
             _share: share,
             include: Patterns::compile(&selection.include)?,
             exclude: Patterns::compile(&selection.exclude)?,
+            above: above(&selection.include),
         })
     }
 
-    /// Returns true if the listing enters a folder. Only an exclude pattern can prevent this: a
-    /// folder that no include pattern matches may still contain included entries.
+    /// Returns true if the listing enters a folder. An exclude pattern can prevent this. A folder
+    /// that no include pattern matches may still contain included entries, unless the includes are
+    /// plain paths.
     #[must_use]
     pub fn enters(&self, folder: &RelPath) -> bool {
-        !self.exclude.match_path(folder)
+        let leads = |above: &HashSet<RelPath>| above.contains(folder);
+        self.above.as_ref().is_none_or(leads) && !self.exclude.match_path(folder)
     }
 
     /// Returns true if a file or a link is selected.
@@ -151,6 +160,41 @@ impl Filter {
     pub fn takes(&self, path: &RelPath) -> bool {
         !self.exclude.match_path(path) && (!self.include.any || self.include.match_path(path))
     }
+}
+
+/// Returns the folders above all `patterns`, if each pattern is a path with a slash and without
+/// wildcards.
+fn above(patterns: &[String]) -> Option<HashSet<RelPath>> {
+    let mut above = HashSet::default();
+    for pattern in patterns {
+        let mut path = plain(pattern)?.parent();
+        while let Some(folder) = path.filter(|folder| !folder.is_root()) {
+            path = folder.parent();
+            if !above.insert(folder) {
+                break;
+            }
+        }
+    }
+    (!patterns.is_empty()).then_some(above)
+}
+
+/// Returns the only path that a pattern matches. Returns `None` for a pattern with wildcards, and
+/// for a name without a slash, which matches in every folder.
+fn plain(pattern: &str) -> Option<RelPath> {
+    let text = pattern.trim_start_matches("./").trim_end_matches('/');
+    if !text.contains('/') {
+        return None;
+    }
+    let mut path = String::with_capacity(text.len());
+    let mut letters = text.trim_start_matches('/').chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => path.push(letters.next()?),
+            '*' | '?' | '[' | ']' | '{' | '}' => return None,
+            letter => path.push(letter),
+        }
+    }
+    RelPath::parse(path.as_bytes()).ok()
 }
 
 #[cfg(test)]
@@ -187,6 +231,22 @@ mod tests {
             filter(&[], &["a*b"]).takes(&path("a/b")),
             "a star stays within a name"
         );
+    }
+
+    #[test]
+    fn plain_paths_lead_only_to_their_folders() {
+        let chosen = filter(&["/a/b/x", "a/c/\\[1\\]", "/top"], &[]);
+        for folder in ["a", "a/b", "a/c"] {
+            assert!(chosen.enters(&path(folder)), "{folder}");
+        }
+        for folder in ["b", "a/d", "a/b/x", "top"] {
+            assert!(!chosen.enters(&path(folder)), "{folder}");
+        }
+        assert!(chosen.takes(&path("a/c/[1]")) && chosen.takes(&path("top")));
+        assert!(!chosen.takes(&path("a/top")));
+        for wild in ["a/*", "x"] {
+            assert!(filter(&["/a/b/x", wild], &[]).enters(&path("d")), "{wild}");
+        }
     }
 
     #[test]

@@ -44,6 +44,7 @@ fn open(size: u64, done: &[ByteRange]) -> Sink {
             ..Options::default()
         },
         demanded: None,
+        required: std::collections::BTreeMap::new(),
         identity: Vec::new(),
         buffers: 4,
         buffer_bytes: OBJECT,

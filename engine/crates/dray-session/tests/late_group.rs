@@ -39,6 +39,7 @@ impl Scene {
                 ..Options::default()
             },
             demanded: None,
+            required: std::collections::BTreeMap::new(),
             identity: Vec::new(),
             buffers: 64,
             buffer_bytes: OBJECT,

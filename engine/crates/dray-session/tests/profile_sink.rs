@@ -38,6 +38,7 @@ impl ClockedSink {
                 ..Options::default()
             },
             demanded: None,
+            required: std::collections::BTreeMap::new(),
             identity: Vec::new(),
             buffers: 4,
             buffer_bytes: OBJECT,

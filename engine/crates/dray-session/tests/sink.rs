@@ -35,6 +35,7 @@ fn started_with(claims: Vec<RelPath>, is_driver: bool) -> Sink {
             ..Options::default()
         },
         demanded: None,
+        required: std::collections::BTreeMap::new(),
         identity: Vec::new(),
         buffers: 4,
         buffer_bytes: 4,

@@ -215,6 +215,7 @@ fn new_sink(writers: ThreadCount) -> Sink {
             ..Options::default()
         },
         demanded: None,
+        required: std::collections::BTreeMap::new(),
         identity: Vec::new(),
         buffers: BUFFERS,
         buffer_bytes: OBJECT,

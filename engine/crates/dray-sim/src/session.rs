@@ -131,6 +131,7 @@ impl Session {
         let sink = Sink::new(SinkConfig {
             options: setup.options.clone(),
             demanded: None,
+            required: std::collections::BTreeMap::new(),
             identity: Vec::new(),
             buffers: setup.buffers,
             buffer_bytes: setup.buffer_bytes,

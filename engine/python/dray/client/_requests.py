@@ -18,6 +18,7 @@ __all__ = [
     "KEEP",
     "Content",
     "Keep",
+    "ListedFile",
     "Place",
     "Range",
     "Request",
@@ -71,6 +72,20 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file of a transfer that copies a list of files, with its required properties.
+
+    :param path: path below the source and below the destination.
+    :param size: size in bytes.
+    :param checksum: ``adler32:HHHHHHHH`` or ``crc32c:HHHHHHHH``.
+    """
+
+    path: str
+    size: int | None = None
+    checksum: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Range:
     """A range of a single file, in bytes."""
 
@@ -119,10 +134,13 @@ class Request:
         if there are several sources.
     :param replicas: up to 15 copies of the source, if the request has one source. All copies have
         the same content and size. The endpoint reads a replica if it cannot read the source.
-    :param files_min: minimum number of source files, by default 1. The transfer fails if the
-        sources contain fewer files. With 0, an empty source is no error.
+    :param files_min: minimum number of source files, by default 1, or the number of ``files``. The
+        transfer fails if the sources contain fewer files. With 0, an empty source is no error.
     :param id: 1 to 64 characters of ``[A-Za-z0-9._:-]``. By default the client creates an id.
     :param content: required properties of a single file.
+    :param files: files to copy from the source, which is a folder. The source, the replicas and the
+        destination must end with a slash, and the selection must be recursive, without patterns.
+        The called endpoint must be that of the destination. At most 1024 files.
     :param selection: the selection of files.
     :param class_: ``realtime``, ``deadline`` or ``background``.
     :param deadline: time by which the transfer should be done, with a time zone.
@@ -189,6 +207,7 @@ class Request:
     bound_seconds: int | None = None
     replicas: Sequence[Place | str] | None = None
     files_min: int | None = None
+    files: Sequence[ListedFile] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ use crate::session::check_clear_data;
 use crate::tier::SpaceRequest;
 use dray_access::{Action, Principal};
 use dray_api::api_path::{ApiPath, Side};
-use dray_api::{Check, Request, Route};
+use dray_api::{Check, Request, Route, files};
 use dray_core::options::{Options, Overwrite};
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_open::prepare::new_transfer_id;
@@ -15,7 +15,7 @@ use dray_runtime::select::Filter;
 use dray_wire::message::Selection;
 
 /// Maximum size of a stored request in bytes. A recursive copy with a hundred patterns has about 10
-/// KiB. A larger request is a list of files, and one transfer per file is better for such a list.
+/// KiB. A list of 400 files has about 50 KiB.
 pub(super) const REQUEST_BYTES_MAX: usize = 64 << 10;
 
 fn refused(cause: &str, remedy: &str) -> Error {
@@ -44,9 +44,10 @@ impl Api {
         request.check()?;
         check_size(&request)?;
         let route = self.config.route(&request)?;
+        check_files(&request, &route)?;
         let patterns = Selection {
             recursive: request.selection.recursive,
-            include: request.selection.include.clone(),
+            include: files::include(&request),
             exclude: request.selection.exclude.clone(),
             links: request.selection.links,
             ..Selection::default()
@@ -113,6 +114,18 @@ pub(super) fn with_id(mut request: Request) -> Result<Request> {
         request.id = Some(new_transfer_id()?);
     }
     Ok(request)
+}
+
+/// Refuses a list of files for a destination at another endpoint. Only the sink of the session can
+/// compare each file with its required checksum.
+fn check_files(request: &Request, route: &Route) -> Result<()> {
+    if request.files.is_empty() || route.destination().is_local() {
+        return Ok(());
+    }
+    Err(refused(
+        "the request has a list of files, and its destination is at another endpoint",
+        "submit the request to the endpoint of the destination",
+    ))
 }
 
 fn check_size(request: &Request) -> Result<()> {

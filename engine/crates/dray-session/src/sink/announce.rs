@@ -4,8 +4,8 @@
 use super::tree::{File, Live, Node, Stage};
 use super::{InspectItem, InspectTask, Sink};
 use dray_core::{
-    ContentKey, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Metadata, PeerId, RangeSet,
-    RelPath, SummedRanges,
+    Checksum, ContentKey, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Metadata, PeerId,
+    RangeSet, RelPath, Required, Status, SummedRanges,
 };
 use dray_wire::bounds::{entry_bytes, live_bytes_max};
 use std::collections::VecDeque;
@@ -17,6 +17,41 @@ const fn mode_bits(kind: &EntryKind) -> u32 {
     match kind {
         EntryKind::Directory | EntryKind::DirectoryEnd => 0o1777,
         EntryKind::File { .. } | EntryKind::Symlink { .. } => 0o777,
+    }
+}
+
+/// Returns the reason why a sink refuses an entry, whatever its folder. Returns `None` for an
+/// acceptable entry.
+fn refuse_entry(entry: &Entry, required: Required) -> Option<Error> {
+    if entry.name.is_reserved() {
+        let error = Error::new(ErrorKind::InvalidName, End::Sink, "accept the name")
+            .cause("names that begin with .dray- are reserved for dray's partial files and logs")
+            .remedy("rename the entry, or exclude it with --exclude");
+        return Some(error);
+    }
+    match (&entry.kind, required) {
+        (EntryKind::Symlink { .. }, Required { checksum, size }) => {
+            (checksum.is_some() || size.is_some()).then(|| {
+                Error::new(ErrorKind::InvalidRequest, End::Source, "verify the file")
+                    .cause("a checksum or size is demanded, but the entry is a symbolic link")
+                    .remedy("copy the target of the link, or follow links (--links follow)")
+            })
+        }
+        (
+            EntryKind::File { size, .. },
+            Required {
+                size: Some(wanted), ..
+            },
+        ) if *size != wanted => {
+            let error = Error::new(ErrorKind::SourceChanged, End::Source, "verify the file")
+                .cause(format!(
+                    "the file has {size} bytes, but the request states a size of {wanted} bytes"
+                ))
+                .remedy("check that the file is complete and is the intended file")
+                .status(Status::Permanent);
+            Some(error)
+        }
+        _ => None,
     }
 }
 
@@ -75,14 +110,16 @@ impl Sink {
         self.progress.entries_listed += 1;
         let above = entry.parent.map(|parent| self.own_index(peer, parent));
         let (folder, no_folder) = self.enter_folder(above, entry.index)?;
-        let refused = no_folder.or_else(|| self.refuse_entry(&entry));
         let (path, not_placed) = self.path_in(folder, &entry);
-        let refused = refused.or(not_placed);
+        let required = self.required_of(&path);
+        let refused = no_folder
+            .or_else(|| refuse_entry(&entry, required))
+            .or(not_placed);
         let told = entry.index;
         let index = self.number(peer, told);
         let bytes = entry_bytes(&entry, path.as_bytes().len());
         self.count_bytes(peer, bytes);
-        let (mut node, task) = self.node_of(entry.kind, entry.metadata);
+        let (mut node, task) = self.node_of(entry.kind, entry.metadata, required.checksum);
         let step = self.take_step(peer, told);
         if let Node::File(file) = &mut node {
             file.source_step = step;
@@ -161,22 +198,12 @@ impl Sink {
         }
     }
 
-    /// Returns the reason why this sink refuses the name or the kind of an entry, whatever its
-    /// folder. Returns `None` for an acceptable entry.
-    fn refuse_entry(&self, entry: &Entry) -> Option<Error> {
-        if entry.name.is_reserved() {
-            let error = Error::new(ErrorKind::InvalidName, End::Sink, "accept the name")
-                .cause(
-                    "names that begin with .dray- are reserved for dray's partial files and logs",
-                )
-                .remedy("rename the entry, or exclude it with --exclude");
-            return Some(error);
-        }
-        let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
-        (is_link && self.config.demanded.is_some()).then(|| {
-            Error::new(ErrorKind::InvalidRequest, End::Source, "verify the file")
-                .cause("a checksum is demanded, but the entry is a symbolic link")
-                .remedy("copy the target of the link, or follow links (--links follow)")
+    /// Returns the size and the checksum that the caller requires of the file at `path`.
+    fn required_of(&self, path: &RelPath) -> Required {
+        let listed = self.config.required.get(path);
+        listed.copied().unwrap_or(Required {
+            size: None,
+            checksum: self.config.demanded,
         })
     }
 
@@ -198,14 +225,19 @@ impl Sink {
         }
     }
 
-    fn node_of(&mut self, kind: EntryKind, metadata: Metadata) -> (Node, InspectTask) {
+    fn node_of(
+        &mut self,
+        kind: EntryKind,
+        metadata: Metadata,
+        demanded: Option<Checksum>,
+    ) -> (Node, InspectTask) {
         match kind {
             EntryKind::File { size, .. } => {
                 self.progress.files_listed += 1;
                 self.progress.bytes_listed = self.progress.bytes_listed.saturating_add(size);
                 let key = ContentKey {
                     size,
-                    demanded: self.config.demanded,
+                    demanded,
                     modified: metadata.modified,
                     precision_nanoseconds: self.config.precision_nanoseconds,
                     identity: self.config.identity.clone(),

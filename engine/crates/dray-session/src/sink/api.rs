@@ -4,11 +4,11 @@ use crate::progress::{Event, Outcome};
 use dray_core::options::Options;
 use dray_core::{
     BlockId, BufferId, ByteRange, Checksum, ContentKey, Error, FileIndex, FileKind, Layout,
-    Metadata, ModifiedTime, PeerId, RelPath, StreamId, SummedRanges, Sums, TargetId,
+    Metadata, ModifiedTime, PeerId, RelPath, Required, StreamId, SummedRanges, Sums, TargetId,
 };
 use dray_sched::tuner::threads::ThreadCount;
 use dray_wire::message::{BlockHead, Message, Totals};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Configuration of a sink's state machine.
@@ -18,6 +18,8 @@ pub struct Config {
     pub options: Options,
     /// Checksum that the caller demands. Allowed only for a transfer of a single file.
     pub demanded: Option<Checksum>,
+    /// Requirements on files of a transfer of many files, by path.
+    pub required: BTreeMap<RelPath, Required>,
     /// Version identifier that the source gives to the content: the version of an object in an
     /// object store, or a byte range of a file. Empty for other content.
     pub identity: Vec<u8>,

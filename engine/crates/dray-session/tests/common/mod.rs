@@ -10,6 +10,7 @@ use std::time::Duration;
 pub(crate) fn sink_config(options: Options, buffers: u32) -> sink::Config {
     sink::Config {
         demanded: None,
+        required: std::collections::BTreeMap::new(),
         identity: Vec::new(),
         buffers,
         buffer_bytes: options.object_bytes,
