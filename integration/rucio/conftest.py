@@ -28,11 +28,13 @@ READY_SECONDS = 60.0
 class Scene(RucioScene):
     """Three endpoints, and a Rucio server with a storage element (RSE) at each."""
 
-    def __init__(self, folder: Path) -> None:
-        """Start the endpoints and Rucio."""
+    def __init__(self, folder: Path, more: Mapping[str, str] | None = None) -> None:
+        """Start the endpoints and Rucio. ``more`` are settings of the plug-in."""
         super().__init__(folder)
         #: By site: section `limits` of the endpoint's configuration. A change needs a restart.
         self.limits: dict[str, dict[str, Any]] = {name: {} for name in SITES}
+        #: By site: sections `share` of the configuration. A change needs a restart.
+        self.shares: dict[str, list[dict[str, Any]]] = {name: [] for name in SITES}
         self._tokens = folder / "tokens"
         self._tokens.mkdir()
         try:
@@ -41,7 +43,7 @@ class Scene(RucioScene):
                     folder / name,
                     name=f"{name}.example",
                     program=shipped_program(),
-                    config={"limits": self.limits[name]},
+                    config={"limits": self.limits[name], "share": self.shares[name]},
                 )
                 self.join(name, end)
             settings = {
@@ -54,6 +56,7 @@ class Scene(RucioScene):
                     # killed endpoint soon.
                     "away_seconds": "0",
                     "tries": "1",
+                    **(more or {}),
                 },
             }
             self.rucio = Rucio(folder / "rucio", settings)

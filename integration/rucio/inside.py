@@ -31,6 +31,11 @@ DOMAINS = {
 }
 
 
+DATASET_FILES = 400
+CONTENTS = 64
+"""Number of different contents of the files of one call of :func:`register`."""
+
+
 def make_database() -> None:
     """Create the tables, the base VO, and the root account as administrator."""
     from rucio.common.types import InternalAccount
@@ -68,12 +73,12 @@ def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> No
         rucio.add_rse(rse["name"], deterministic=True, volatile=False, **kind)
         protocol = {
             "scheme": rse.get("scheme", "file"),
-            "hostname": "",
-            "port": 0,
+            "hostname": rse.get("hostname", ""),
+            "port": rse.get("port", 0),
             "prefix": rse["prefix"],
-            "impl": "rucio.rse.protocols.posix.Default",
+            "impl": rse.get("impl", "rucio.rse.protocols.posix.Default"),
             "domains": DOMAINS,
-            "extended_attributes": None,
+            "extended_attributes": rse.get("extended"),
             **rse.get("protocol", {}),
         }
         rucio.add_protocol(rse["name"], protocol)
@@ -110,6 +115,46 @@ def upload(rse: str, dataset: str, folder: str, sizes: dict[str, int]) -> dict[s
         )
     UploadClient(client()).upload(items)
     return sums
+
+
+def register(rse: str, dataset: str, root: str, count: int, size: int) -> None:
+    """Create files of random bytes in the folder of an RSE, and register them as a dataset.
+
+    If there are many files, the DID is a container of datasets: SQLite refuses the queries with
+    which Rucio makes a rule for a dataset of more than a thousand files.
+    Much faster than an upload of many files. To save space, many files are links to few contents.
+    """
+    import hashlib
+
+    rucio = client()
+    is_large = count > DATASET_FILES
+    (rucio.add_container if is_large else rucio.add_dataset)("mock", dataset)
+    seeds = []
+    for number in range(min(count, CONTENTS)):
+        content = os.urandom(size)
+        path = Path(root).parent / f"{dataset}.content{number}"
+        path.write_bytes(content)
+        seeds.append((path, f"{zlib.adler32(content):08x}"))
+    files = []
+    for number in range(count):
+        name = f"{dataset}.f{number}"
+        digest = hashlib.md5(f"mock:{name}".encode(), usedforsecurity=False).hexdigest()
+        path = Path(root) / "mock" / digest[:2] / digest[2:4] / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        seed, adler32 = seeds[number % CONTENTS]
+        os.link(seed, path)
+        files.append({"scope": "mock", "name": name, "bytes": size, "adler32": adler32})
+    for seed, _ in seeds:
+        seed.unlink()
+    for first in range(0, count, DATASET_FILES):
+        batch = files[first : first + DATASET_FILES]
+        rucio.add_replicas(rse, batch)
+        part = f"{dataset}.part{first}" if is_large else dataset
+        if is_large:
+            rucio.add_dataset("mock", part)
+        rucio.add_files_to_dataset("mock", part, batch, rse=rse)
+        if is_large:
+            rucio.attach_dids("mock", dataset, [{"scope": "mock", "name": part}])
 
 
 def add_rule(name: str, rse: str, **more: Any) -> str:  # noqa: ANN401
@@ -192,6 +237,43 @@ def age_requests(days: int) -> None:
             row.created_at -= datetime.timedelta(days=days)
 
 
+def cancel_request(id: str) -> None:
+    """Cancel the transfer of a request as the deletion of its rule does. The request is removed."""
+    from rucio.core import request as requests_of_rucio
+    from rucio.core import transfer
+    from rucio.db.sqla import models
+    from rucio.db.sqla.constants import DatabaseOperationType
+    from rucio.db.sqla.session import db_session
+
+    with db_session(DatabaseOperationType.WRITE) as session:
+        row = session.get(models.Request, id)
+        found = requests_of_rucio.cancel_request_did(
+            row.scope, row.name, row.dest_rse_id, session=session
+        )
+        transfer.cancel_transfers(found)
+
+
+def lose_submission(ids: list[str]) -> None:
+    """Put requests into the state in which a submitter that was killed two hours ago left them."""
+    import datetime
+
+    from rucio.db.sqla import models
+    from rucio.db.sqla.constants import DatabaseOperationType, RequestState
+    from rucio.db.sqla.session import db_session
+
+    # Rucio's times are UTC without a zone.
+    now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
+    before = now - datetime.timedelta(hours=3)
+    with db_session(DatabaseOperationType.WRITE) as session:
+        for id in ids:
+            session.query(models.Request).filter_by(id=id).update(
+                {
+                    "state": RequestState.SUBMITTING,
+                    "updated_at": before,
+                }
+            )
+
+
 def messages() -> list[Words]:
     """Return the payloads of Rucio's messages, oldest first."""
     from rucio.db.sqla import models
@@ -215,26 +297,28 @@ def pfns(name: str, rse: str) -> dict[str, str]:
     return {each["name"]: pfn for each in found for pfn in each["rses"].get(rse, ())}
 
 
-def submit(tool: str = "dray") -> None:
-    """Run the submitter once."""
+def submit(tool: str = "dray", bulk: int = 100) -> None:
+    """Run the submitter once, for at most ``bulk`` requests."""
     from rucio.daemons.conveyor import submitter
 
     # The transfertool for FTS submits at most so many files in one job.
-    submitter.submitter(once=True, partition_wait_time=0, transfertools=[tool], group_bulk=100)
+    submitter.submitter(
+        once=True, partition_wait_time=0, transfertools=[tool], group_bulk=100, bulk=bulk
+    )
 
 
-def poll(tool: str = "dray") -> None:
+def poll(tool: str = "dray", bulk: int = 1000) -> None:
     """Run the poller once."""
     from rucio.daemons.conveyor import poller
 
-    poller.poller(once=True, partition_wait_time=0, older_than=0, transfertool=tool)
+    poller.poller(once=True, partition_wait_time=0, older_than=0, transfertool=tool, db_bulk=bulk)
 
 
-def finish() -> None:
+def finish(bulk: int = 1000) -> None:
     """Run the finisher once."""
     from rucio.daemons.conveyor import finisher
 
-    finisher.finisher(once=True, partition_wait_time=0)
+    finisher.finisher(once=True, partition_wait_time=0, db_bulk=bulk)
 
 
 def update_rule(id: str, options: Words) -> None:
@@ -278,6 +362,7 @@ KNOWN = (
     make_database,
     make_rses,
     upload,
+    register,
     add_rule,
     rule,
     end_rule,
@@ -285,6 +370,8 @@ KNOWN = (
     set_priority,
     requests,
     age_requests,
+    cancel_request,
+    lose_submission,
     messages,
     replicas,
     pfns,

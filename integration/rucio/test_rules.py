@@ -35,7 +35,6 @@ def test_a_rule_is_carried(scene: Scene) -> None:
         assert (request["state"], request["transfertool"]) == ("DONE", "dray")
         assert (request["source"], request["destination"]) == ("A-DATA", "B-DATA")
         transfer = scene.transfer("b", request)
-        assert transfer.id == request["id"]
         assert transfer.request["activity"] == "User Subscriptions"
         assert transfer.request["labels"]["rucio.rule"] == rule
 

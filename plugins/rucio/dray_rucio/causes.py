@@ -234,12 +234,12 @@ def _of_queue(file: FileFacts, rule: RuleFacts) -> Cause:
 
 
 def _of_submitted(request: RequestFacts, answers: Answers) -> list[Cause]:
-    where = f"transfer {request.id}"
+    where = f"transfer {request.transfer}"
     host = request.host or ""
     error = answers.errors.get(host)
     if error is not None:
         return [_of_error(where, host, error)]
-    transfer = answers.transfers.get(request.id)
+    transfer = answers.transfers.get(request.transfer)
     if transfer is None:
         text = "the endpoint does not know the transfer"
         return [Cause("transfer_unknown", where, text, "wait for the poller; Rucio tries again")]

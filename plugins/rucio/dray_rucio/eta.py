@@ -45,7 +45,7 @@ class Estimate(NamedTuple):
         if self.end is not None:
             end = self.end.isoformat(timespec="seconds")
             what = "expected end" if self.is_complete else "not complete before"
-            lines.append(f"{what}: {end} (from {self.known} transfers)")
+            lines.append(f"{what}: {end} (for {self.known} files)")
         else:
             lines.append("the expected end is unknown")
         lines += [f"unknown for {count} files: {why}" for why, count in self.unknown.items()]
@@ -84,7 +84,7 @@ def _end_of(file: FileFacts, answers: Answers) -> datetime | str:
         address = (request.host or "").partition("#")[0]
         is_away = error.kind in ("unreachable", "timed_out")
         return f"the endpoint {address} {'does not answer' if is_away else 'refuses the call'}"
-    transfer = answers.transfers.get(request.id)
+    transfer = answers.transfers.get(request.transfer)
     if transfer is None:
         return "the endpoint does not know their transfers"
     if transfer.is_terminal and transfer.ended_at is not None:

@@ -44,12 +44,14 @@ class RequestFacts:
     """The last request of Rucio for a file.
 
     :param state: name of Rucio's state.
+    :param transfer: id of the transfer of a submitted request.
     :param is_live: false if the request is archived, so that no daemon handles it.
     :param created_at: time at which the request was made, with a time zone.
     :param host: external host, which is the endpoint of a request that was submitted to dray.
     """
 
     id: str
+    transfer: str
     state: str
     is_live: bool
     created_at: datetime

@@ -120,6 +120,7 @@ class _Reader:
                     error = self._error_of(str(row.previous_attempt_id))
                 return RequestFacts(
                     id=str(row.id),
+                    transfer=str(row.external_id or row.id),
                     state=row.state.name,
                     is_live=table is models.Request,
                     created_at=row.created_at.replace(tzinfo=timezone.utc),

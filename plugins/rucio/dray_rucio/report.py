@@ -1,4 +1,4 @@
-"""The report of a transfer to Rucio."""
+"""The report of a transfer, or of one of its files, to Rucio."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import logging
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from rucio.core.rse import get_rse_name
-from rucio.db.sqla.constants import RequestState
+from rucio.core.request import get_request
+from rucio.core.rse import get_rse, list_rse_attributes
+from rucio.db.sqla.constants import RequestState, RSEType
 from rucio.transfertool.transfertool import TransferStatusReport
 
+from dray_rucio.groups import is_group
 from dray_rucio.submission import OVERDUE_LABEL, sources_of
 
 if TYPE_CHECKING:
-    from dray.client import Transfer
+    from dray.client import FileOutcome, Transfer
 
-__all__ = ["DrayReport", "error_of"]
+__all__ = ["DrayReport", "error_of", "file_error_of"]
 
 ERROR_CHARACTERS_MAX = 3900
 """Maximum number of characters of an error. Rucio's column has 4000."""
 
 
 class DrayReport(TransferStatusReport):
-    """The outcome of one transfer, which belongs to one request.
+    """The outcome of one request: of its transfer, or of its file in a transfer of several files.
 
     Rucio refuses a final state without the external id. Rucio ignores fields whose value is false.
     """
@@ -36,14 +38,18 @@ class DrayReport(TransferStatusReport):
         "err_msg",
     )
 
-    def __init__(self, request_id: str, transfer: Transfer, wrong: str | None = None) -> None:
-        """Store a transfer that has ended.
+    def __init__(self, request_id: str, transfer: Transfer, host: str, error: str | None) -> None:
+        """Store an outcome.
 
-        :param wrong: reason why Rucio must treat a finished transfer as failed.
+        :param transfer: a transfer that has ended, or whose file has.
+        :param host: external host, which is the endpoint of the transfer.
+        :param error: error of the request. ``None`` if its file is at the destination.
         """
         super().__init__(request_id)
         self._transfer = transfer
-        self._wrong = wrong
+        self._host = host
+        self._is_group = is_group(transfer.id)
+        self._error = error
         self.state: RequestState | None = None
         self.external_id: str | None = None
         self.started_at: datetime | None = None
@@ -58,10 +64,10 @@ class DrayReport(TransferStatusReport):
         self.external_id = transfer.id
         self.started_at = _naive(transfer.started_at)
         self.source_rse_id = self._source_rse_id()
-        self.err_msg = self._wrong or error_of(transfer)
+        self.err_msg = self._error
         if self.err_msg is None:
             self.state = RequestState.DONE
-            self.transferred_at = _naive(transfer.ended_at)
+            self.transferred_at = self._ended_at()
         elif transfer.state == "cancelled":
             # A user cancelled the transfer, or no caller asked for it. The source is not at fault.
             self.state = RequestState.LOST
@@ -71,25 +77,62 @@ class DrayReport(TransferStatusReport):
     def get_monitor_msg_fields(
         self, session: object, logger: object = logging.log
     ) -> dict[str, Any]:
-        """Return the fields of Rucio's messages."""
+        """Return the fields of Rucio's messages: those of Rucio's tool for FTS, and dray's own."""
         del logger
         transfer = self._transfer
+        address = self._host.partition("#")[0].removeprefix("dray://")
         words: dict[str, Any] = {
             "started_at": _naive(transfer.started_at),
-            "transferred_at": _naive(transfer.ended_at),
-            "reason": self._wrong or error_of(transfer),
-            "bytes-sent": transfer.bytes.sent,
-            "bytes-resumed": transfer.bytes.resumed,
-            "bytes-read-back": transfer.bytes.read_back,
+            "transferred_at": self._ended_at(),
+            "reason": self._error,
+            "protocol": "dray",
+            "transfer-link": f"https://{address}/v1/transfers/{transfer.id}",
         }
+        if not self._is_group:
+            # The counts of a transfer of several files are not those of one file.
+            words["bytes-sent"] = transfer.bytes.sent
+            words["bytes-resumed"] = transfer.bytes.resumed
+            words["bytes-read-back"] = transfer.bytes.read_back
         overdue = transfer.request.get("labels", {}).get(OVERDUE_LABEL)
         if overdue is not None:
             words["deadline-passed"] = overdue
-        used = self._source_rse_id()
+        request = get_request(self.request_id, session=session) or {}
+        target = request.get("dest_rse_id")
+        if target is not None:
+            words["dst-type"] = _type_of(target, session)
+        # Rucio's own value is the planned source, which may not be the source that was used.
+        used = self._source_rse_id() or request.get("source_rse_id")
         if used is not None:
-            # Rucio's own value is the planned source, which may not be the source that was used.
-            words["src-rse"] = get_rse_name(rse_id=used, session=session)
+            words["src-rse"] = get_rse(rse_id=used, session=session)["rse"]
+            words["src-type"] = _type_of(used, session)
+        source = self._source_url(request)
+        if source is not None:
+            words["src-url"] = source
         return words
+
+    def _ended_at(self) -> datetime | None:
+        """Return the end of the transfer, or the present time while other files still move."""
+        transfer = self._transfer
+        is_live = self._is_group and not transfer.is_terminal
+        return _naive(datetime.now(timezone.utc) if is_live else transfer.ended_at)
+
+    def _source_url(self, request: dict[str, Any]) -> str | None:
+        """Return the URL of the file at the endpoint from which it was read."""
+        asked = self._transfer.request
+        places = [*asked.get("sources", ())[:1], *asked.get("replicas", ())]
+        used = self._transfer.source or 0
+        if used >= len(places):
+            return None
+        url = str(places[used]["url"])
+        if not url.startswith("dray://"):
+            # A path at the endpoint of the destination.
+            url = self._host.partition("#")[0] + url
+        if not self._is_group:
+            return url
+        target = str(request.get("dest_url") or "")
+        names = [str(file["path"]) for file in asked.get("files", ())]
+        ending = [name for name in names if target.endswith("/" + name.replace("%25", "%"))]
+        return url + max(ending, key=len) if ending else None
 
     def _source_rse_id(self) -> str | None:
         """Return the RSE whose replica was read."""
@@ -105,6 +148,32 @@ def error_of(transfer: Transfer) -> str | None:
     error = transfer.error or next((failure.error for failure in transfer.failures), None)
     said = f"{error.kind}: {error}" if error is not None else "no reason was given"
     return f"dray transfer {transfer.id} is {transfer.state}: {said}"[:ERROR_CHARACTERS_MAX]
+
+
+def file_error_of(transfer: Transfer, outcome: FileOutcome | None) -> str | None:
+    """Return the error of a file of a transfer of several files.
+
+    :param outcome: ``None`` if the transfer has ended without an outcome of the file, and the
+        destination does not have the file.
+    """
+    if outcome is None:
+        if transfer.error is not None and transfer.error.kind != "nothing_matched":
+            return error_of(transfer)
+        return f"dray transfer {transfer.id} is {transfer.state}: the source has no such file"
+    if outcome.state == "done":
+        return None
+    said = "no reason was given"
+    if outcome.error is not None:
+        said = f"{outcome.error.kind}: {outcome.error}"
+    return f"dray transfer {transfer.id}: {said}"[:ERROR_CHARACTERS_MAX]
+
+
+def _type_of(rse_id: str, session: object) -> str:
+    """Return the type of an RSE as Rucio's tool for FTS reports it."""
+    if get_rse(rse_id=rse_id, session=session)["rse_type"] == RSEType.TAPE:
+        return "TAPE"
+    attributes = list_rse_attributes(rse_id=rse_id, session=session)
+    return "TAPE" if attributes.get("staging_required") else "DISK"
 
 
 def _naive(time: datetime | None) -> datetime | None:

@@ -1,24 +1,27 @@
-"""Changes to Rucio's requests for which Rucio has no function."""
+"""Queries and changes of Rucio's requests for which Rucio has no function."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rucio.core.request import update_request
+from rucio.core.request import transition_request_state, update_request
 from rucio.db.sqla import models
 from rucio.db.sqla.constants import RequestState
 from rucio.db.sqla.session import read_session, transactional_session
 from sqlalchemy import select, update
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
     from sqlalchemy.orm import Session
 
-__all__ = ["keep_error", "made_at", "put_back"]
+__all__ = ["earlier", "fail", "has_others", "keep_error", "made_at", "note", "put_back"]
 
 ERROR_CHARACTERS_MAX = 3900
 """Maximum number of characters of a stored error. Rucio's column has 4000."""
+IDS_MAX = 500
+"""Maximum number of ids in one statement. Some databases allow only a thousand."""
 
 
 @read_session  # type: ignore[untyped-decorator]
@@ -31,10 +34,60 @@ def made_at(request_id: str, *, session: Session) -> datetime | None:
 
 
 @transactional_session  # type: ignore[untyped-decorator]
+def note(request_ids: Sequence[str], external_id: str, *, session: Session) -> None:
+    """Store the id of the transfer before it is submitted.
+
+    If the submitter is killed before Rucio stores the id, the next try finds the transfer by it.
+    """
+    for ids in _parts(request_ids):
+        session.execute(
+            update(models.Request)
+            .where(models.Request.id.in_(ids), models.Request.state == RequestState.SUBMITTING)
+            .execution_options(synchronize_session=False)
+            .values({models.Request.external_id: external_id})
+        )
+
+
+@read_session  # type: ignore[untyped-decorator]
+def earlier(
+    request_ids: Sequence[str], previous_ids: Sequence[str], *, session: Session
+) -> set[str]:
+    """Return the ids of the transfers of earlier submissions and of previous tries.
+
+    :param previous_ids: requests of the previous tries.
+    """
+    found: set[str] = set()
+    for table, all_ids in ((models.Request, request_ids), (models.RequestHistory, previous_ids)):
+        for ids in _parts(all_ids):
+            rows = session.execute(select(table.id, table.external_id).where(table.id.in_(ids)))
+            for id, external_id in rows:
+                if external_id is not None:
+                    found.add(str(external_id))
+                elif table is models.RequestHistory:
+                    # The transfer of a single file has the id of its request.
+                    found.add(str(id))
+    return found
+
+
+@read_session  # type: ignore[untyped-decorator]
+def has_others(external_id: str, request_ids: Sequence[str] = (), *, session: Session) -> bool:
+    """Return true if a transfer has submitted requests other than ``request_ids``."""
+    rows = session.execute(
+        select(models.Request.id).where(
+            models.Request.external_id == external_id,
+            models.Request.state.in_((RequestState.SUBMITTING, RequestState.SUBMITTED)),
+        )
+    ).scalars()
+    known = set(request_ids)
+    return any(str(id) not in known for id in rows)
+
+
+@transactional_session  # type: ignore[untyped-decorator]
 def put_back(request_id: str, *, session: Session) -> bool:
     """Put a request that is being submitted back into the queue. Its number of tries is unchanged.
 
-    Rucio then finds that the request is no longer being submitted, and does not change it.
+    Rucio then finds that the request is no longer being submitted, and does not change it. The
+    request keeps the id of the transfer, because the endpoint may have accepted the transfer.
 
     :returns: true if the request was being submitted.
     """
@@ -45,9 +98,23 @@ def put_back(request_id: str, *, session: Session) -> bool:
             models.Request.state == RequestState.SUBMITTING,
         )
         .execution_options(synchronize_session=False)
-        .values({models.Request.state: RequestState.QUEUED, models.Request.external_id: None})
+        .values({models.Request.state: RequestState.QUEUED})
     )
     return getattr(found, "rowcount", 0) == 1
+
+
+@transactional_session  # type: ignore[untyped-decorator]
+def fail(request_id: str, error: str, *, session: Session) -> None:
+    """Mark a request as not submitted.
+
+    Rucio does this itself, except if another request of the job is back in the queue.
+    """
+    transition_request_state(
+        request_id,
+        state=RequestState.SUBMISSION_FAILED,
+        err_msg=error[:ERROR_CHARACTERS_MAX],
+        session=session,
+    )
 
 
 @transactional_session  # type: ignore[untyped-decorator]
@@ -57,3 +124,7 @@ def keep_error(request_id: str, error: str, *, session: Session) -> None:
     After the last try, the rule of the request shows this reason.
     """
     update_request(request_id, err_msg=error[:ERROR_CHARACTERS_MAX], session=session)
+
+
+def _parts(ids: Sequence[str]) -> Iterator[Iterable[str]]:
+    return (ids[first : first + IDS_MAX] for first in range(0, len(ids), IDS_MAX))

@@ -32,6 +32,9 @@ class Settings:
         the transfer. ``None`` means never.
     :param sources_max: maximum number of sources of a transfer. Further sources are not used. A
         source at another endpoint needs a ticket from that endpoint.
+    :param group_files: maximum number of files in one transfer. With 1, each file has its own
+        transfer.
+    :param group_file_bytes: maximum size of a file that shares a transfer with other files.
     :param heeds_meta: true if rules may ask for deadlines and rates in their ``meta``.
     :param resume: ``verify`` or ``trust`` the durable data of an earlier try. The endpoint's
         default is ``verify``.
@@ -48,6 +51,8 @@ class Settings:
     wait_seconds: float = 21600.0
     bound_seconds: int | None = 3 * 86400
     sources_max: int = 3
+    group_files: int = 400
+    group_file_bytes: int = 1_000_000_000
     heeds_meta: bool = True
     resume: Literal["verify", "trust"] | None = None
     tries: int | None = None
@@ -104,6 +109,10 @@ def read() -> Settings:
         ),
         bound_seconds=count("bound_seconds", usual.bound_seconds),
         sources_max=count("sources_max", usual.sources_max) or 1,
+        group_files=count("group_files", usual.group_files) or 1,
+        group_file_bytes=config_get_int(
+            SECTION, "group_file_bytes", raise_exception=False, default=usual.group_file_bytes
+        ),
         heeds_meta=config_get_bool(
             SECTION, "heeds_meta", raise_exception=False, default=usual.heeds_meta
         ),

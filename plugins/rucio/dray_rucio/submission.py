@@ -1,8 +1,9 @@
 """Convert Rucio's requests to requests for an endpoint. Pure functions.
 
-Each request of Rucio becomes one request with the same id. If the answer to a submission is lost,
-the repeated submission attaches to the first. A retry is another request of Rucio and another
-transfer. Only the destination knows which data is durable, and durable data is not sent again.
+A request of Rucio becomes a transfer with the same id, or a file of a transfer of several files. If
+the answer to a submission is lost, the repeated submission attaches to the first. A retry is
+another request of Rucio and another transfer. Only the destination knows which data is durable, and
+durable data is not sent again.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
-from dray.client import Content, Request, Retry
+from dray.client import Content, ListedFile, Request, Retry, Selection
+from dray_rucio.groups import group_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "OVERDUE_LABEL",
@@ -25,6 +27,7 @@ __all__ = [
     "Wish",
     "WishError",
     "at",
+    "group_request_of",
     "priority_of",
     "request_of",
     "sources_of",
@@ -162,9 +165,6 @@ def request_of(
     has passed cannot be promised. The endpoint starts the transfer with the earliest deadline
     first.
     """
-    # Some catalogues omit leading zeros.
-    adler32 = (file.adler32 or "").lower().zfill(8)
-    checksum = f"adler32:{adler32}" if file.adler32 and file.is_verified else None
     labels = {
         "rucio.did": _cut(f"{file.scope}:{file.name}"),
         "rucio.rule": file.rule_id or "",
@@ -177,7 +177,7 @@ def request_of(
         sources=(),
         destination="",
         id=file.request_id,
-        content=Content(size=file.size, checksum=checksum),
+        content=Content(size=file.size, checksum=_checksum_of(file)),
         deadline=wish.deadline,
         class_="deadline" if wish.passed else None,
         admission=None if wish == Wish() else "best_effort",
@@ -192,6 +192,34 @@ def request_of(
         retry=None if tries is None else Retry(tries=tries),
         bound_seconds=bound_seconds,
     )
+
+
+def group_request_of(files: Mapping[str, File], request: Request) -> Request:
+    """Return the request for several files, without sources and destination.
+
+    :param files: the files by their paths below the source and the destination.
+    :param request: the request for one of these files, which all share its other properties.
+    """
+    labels = {key: text for key, text in (request.labels or {}).items() if key != "rucio.did"}
+    return dataclasses.replace(
+        request,
+        id=group_id(file.request_id for file in files.values()),
+        content=None,
+        selection=Selection(recursive=True),
+        files=[
+            # A `%` in a name is escaped for the API.
+            ListedFile(path.replace("%", "%25"), file.size, _checksum_of(file))
+            for path, file in files.items()
+        ],
+        labels={**labels, "rucio.files": str(len(files))},
+    )
+
+
+def _checksum_of(file: File) -> str | None:
+    """Return the required checksum of a file. Some catalogues omit leading zeros."""
+    if not file.adler32 or not file.is_verified:
+        return None
+    return f"adler32:{file.adler32.lower().zfill(8)}"
 
 
 def sources_of(labels: object) -> tuple[str, ...]:

@@ -1,14 +1,9 @@
-"""The methods that Rucio's conveyor calls: submit, query, cancel, change.
-
-The endpoint of the destination drives the transfer, and reads the file from the endpoints of the
-sources. For each source, the transfertool mints a ticket at the source's endpoint. Only the key of
-the destination's endpoint can use the ticket.
-"""
+"""The methods that Rucio's conveyor calls: submit, query, cancel, change."""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
+import os
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -16,46 +11,46 @@ from rucio.common.exception import TransferToolTimeout, TransferToolWrongAnswer
 from rucio.db.sqla.constants import RequestType
 from rucio.transfertool.transfertool import Transfertool, TransferToolBuilder
 
-from dray import DrayError, DrayUsageError
-from dray.client import Client, Place
+from dray import DrayError, DrayTemporaryError
+from dray.client import unescape
 from dray_rucio import requests, submission
 from dray_rucio.again import Again
-from dray_rucio.hosts import LATER_KINDS, Hosts
-from dray_rucio.places import NoPlaceError, Site, below, site
-from dray_rucio.report import DrayReport
+from dray_rucio.groups import Member, divide, find_name, is_group
+from dray_rucio.hosts import LATER_KINDS
+from dray_rucio.places import NoPlaceError
+from dray_rucio.report import DrayReport, error_of, file_error_of
+from dray_rucio.sending import (
+    NO_HOST,
+    OVER_KINDS,
+    PIN_ATTRIBUTE,
+    URL_ATTRIBUTE,
+    NotSubmittedError,
+    Sender,
+    end,
+    hosts,
+    name_of,
+    site_of,
+    wish_of_rule,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from dray.client import Ticket, Transfer
+    from dray.client import Transfer
 
 __all__ = ["NAME", "PIN_ATTRIBUTE", "URL_ATTRIBUTE", "DrayTransfertool", "hosts"]
 
 NAME = "dray"
-URL_ATTRIBUTE = "dray_url"
-"""Attribute of an RSE: the URL that replaces the prefix of its protocols."""
-PIN_ATTRIBUTE = "dray_pin"
-"""Attribute of an RSE: the fingerprint of its endpoint.
-
-It is needed if no authority has signed the endpoint's certificate.
+QUERY_MAX = 200
+"""Maximum number of ids in one query. An answer has at most 16 MiB, and a transfer of many files
+64 KiB."""
+GROUP_TRIES = 2
+"""Number of tries of a file in a transfer with other files. Further tries have their own transfer,
+because one of them may fail for a reason that concerns the whole transfer.
 """
 
-#: Shared by all transfertools of a process, because Rucio creates one for each batch.
-hosts = Hosts()
 #: Cancellations that an endpoint has not received yet.
 again = Again()
-
-
-class NotSubmittedError(Exception):
-    """A transfer could not be submitted. The text names the RSE at which the call failed.
-
-    :param is_passing: true if the same submission may succeed later.
-    """
-
-    def __init__(self, rse: str, error: Exception, *, is_passing: bool | None = None) -> None:
-        """Store the error of a call, or of parsing an RSE's attributes."""
-        super().__init__(f"RSE {rse}: {error}" if isinstance(error, DrayError) else str(error))
-        self.is_passing = _is_passing(error) if is_passing is None else is_passing
 
 
 class DrayTransfertool(Transfertool):
@@ -83,7 +78,7 @@ class DrayTransfertool(Transfertool):
         if not cls.can_perform_transfer(hop.src.rse, hop.dst.rse) or _needs_tape(hop):
             return [], None
         try:
-            host = _site_of(hop.dst.rse).host
+            host = site_of(hop.dst.rse).host
         except NoPlaceError as error:
             # Do not raise the error here, because Rucio would then report NO_SOURCES. The
             # submission reports this error.
@@ -92,48 +87,58 @@ class DrayTransfertool(Transfertool):
         return [hop], TransferToolBuilder(cls, external_host=host)
 
     def group_into_submit_jobs(self, transfer_paths: Iterable[list[Any]]) -> list[dict[str, Any]]:
-        """Make one job of each transfer, so that each transfer can be cancelled separately.
+        """Make one job of the small files of a rule with the same RSEs, and one of each other file.
 
-        A transfer is left out if its destination is unreachable, or if all its sources are
-        unreachable. Such a transfer stays queued, and Rucio's submitter tries the transfer again
-        later.
+        A file is left out if its destination is unreachable, or if all its sources are
+        unreachable. Such a file stays queued, and Rucio's submitter tries it again later.
         """
         hops = [hop for path in transfer_paths for hop in path]
         looked: dict[str, DrayError | None] = {}
         left: dict[str, int] = {}
-        jobs = []
+        rules: dict[str, submission.Wish] = {}
+        members = []
         for hop in hops:
             why = self._missing(hop, looked)
             if why is None or not _may_wait(hop.rws.request_id):
-                jobs.append({"transfers": [hop], "job_params": {}})
+                members.append(self._member(hop, rules))
             else:
                 left[why] = left.get(why, 0) + 1
         for why, count in left.items():
             self.logger(logging.WARNING, "dray: %d requests stay queued: %s", count, why)
-        return jobs
+        groups = divide(members, hosts.settings.group_files)
+        return [{"transfers": group, "job_params": {}} for group in groups]
 
     def submit(
         self, transfers: Iterable[Any], job_params: dict[str, str], timeout: int | None = None
     ) -> str:
-        """Submit the single transfer of a job. Return its id, which is the id of the request.
+        """Submit a job as one transfer. Return its id.
 
-        :raises TransferToolTimeout: if an endpoint is unreachable or busy. The request returns to
+        The id of a transfer of one file is that of the request.
+
+        :raises TransferToolTimeout: if an endpoint is unreachable or busy. The requests return to
             the queue, with an unchanged number of tries, until ``wait_seconds`` have passed.
         :raises TransferToolWrongAnswer: if the transfer is refused. Rucio then counts the try.
         """
         del job_params, timeout
-        (transfer,) = transfers
-        id = transfer.rws.request_id
+        hops = list(transfers)
+        sender = Sender(self.external_host, hops, self.logger)
         try:
-            return self._submit(transfer)
+            return sender.send()
         except NotSubmittedError as error:
-            if error.is_passing and _may_wait(id) and requests.put_back(id):
-                raise TransferToolTimeout(f"{error}; request {id} stays queued") from error
             if error.is_passing:
+                waiting = [id for id in sender.ids if _may_wait(id) and requests.put_back(id)]
+                if waiting:
+                    for id in set(sender.ids) - set(waiting):
+                        requests.fail(id, f"dray: {error}")
+                    who = f"request {waiting[0]}"
+                    if len(waiting) > 1:
+                        who += f" and {len(waiting) - 1} others"
+                    raise TransferToolTimeout(f"{error}; {who}: still queued") from error
                 # The endpoint may have accepted the transfer although its answer was lost. No
                 # poller would ask for that transfer, so it is cancelled.
-                self._end_later(id)
-            requests.keep_error(id, f"dray: {error}")
+                self._end_later(sender.id)
+            for id in sender.ids:
+                requests.keep_error(id, f"dray: {error}")
             kind = TransferToolTimeout if error.is_passing else TransferToolWrongAnswer
             raise kind(str(error)) from error
 
@@ -151,8 +156,8 @@ class DrayTransfertool(Transfertool):
         del timeout
         answers: dict[str, Any] = {}
         ids = list(requests_by_eid)
-        for first in range(0, len(ids), _QUERY_MAX):
-            batch = ids[first : first + _QUERY_MAX]
+        for first in range(0, len(ids), QUERY_MAX):
+            batch = ids[first : first + QUERY_MAX]
             try:
                 found = self._query(batch)
             except DrayError as error:
@@ -164,16 +169,72 @@ class DrayTransfertool(Transfertool):
                     answers[id] = None
                     continue
                 try:
-                    wrong = self._wrong_with(transfer)
+                    answers[id] = self._reports(transfer, requests_by_eid[id])
                 except DrayError as error:
                     answers[id] = error
-                    continue
-                answers[id] = {
-                    request_id: DrayReport(request_id, transfer, wrong)
-                    for request_id in requests_by_eid[id]
-                    if transfer.is_terminal
-                }
         return answers
+
+    def _reports(self, transfer: Transfer, requests_of: Mapping[str, Any]) -> dict[str, DrayReport]:
+        """Return the reports of the requests that have ended."""
+        if is_group(transfer.id):
+            return self._reports_of_files(transfer, requests_of)
+        if not transfer.is_terminal:
+            return {}
+        error = self._wrong_with(transfer) or error_of(transfer)
+        host = self.external_host
+        return {id: DrayReport(id, transfer, host, error) for id in requests_of}
+
+    def _reports_of_files(
+        self, transfer: Transfer, requests_of: Mapping[str, Any]
+    ) -> dict[str, DrayReport]:
+        """Return the reports of the files that have ended.
+
+        A file that failed may succeed in the next session of the transfer, so its failure is
+        reported at the end of the transfer.
+        """
+        counts = transfer.files
+        if not transfer.is_terminal and not counts.done:
+            return {}
+        state = None if transfer.is_terminal else "done"
+        client = hosts.of(self.external_host)
+        found = client.files(transfer.id, state=state, limit=1000)
+        outcomes = {_name_of(outcome.path): outcome for outcome in found}
+        listed = {_name_of(file["path"]): file for file in transfer.request["files"]}
+        names: dict[str, list[str]] = {}
+        for name in listed:
+            names.setdefault(name.rsplit("/", 1)[-1], []).append(name)
+        reports = {}
+        for id, request in requests_of.items():
+            name = find_name(str(request["dest_url"]), names) or ""
+            outcome = outcomes.get(name)
+            if outcome is None and not transfer.is_terminal:
+                continue
+            error = file_error_of(transfer, outcome)
+            if outcome is None and name in listed and self._is_there(transfer, listed[name]):
+                error = None
+            reports[id] = DrayReport(id, transfer, self.external_host, error)
+        return reports
+
+    def _is_there(self, transfer: Transfer, file: Mapping[str, Any]) -> bool:
+        """Return true if the destination has a file for which the transfer has no outcome.
+
+        A file that was at the destination before the session has no outcome.
+        """
+        if transfer.state == "done":
+            return True
+        if transfer.state == "cancelled":
+            return False
+        path = transfer.request["destination"]["url"] + file["path"]
+        client = hosts.of(self.external_host)
+        try:
+            if client.stat(path).size != file.get("size"):
+                return False
+            wanted = file.get("checksum")
+            return wanted in (None, f"adler32:{client.checksum(path).checksum}")
+        except DrayError as error:
+            if error.kind != "not_found":
+                raise
+            return False
 
     def cancel(self, transfer_ids: Sequence[str], timeout: int | None = None) -> bool:
         """Cancel transfers.
@@ -181,13 +242,17 @@ class DrayTransfertool(Transfertool):
         Durable data is kept, because Rucio also cancels transfers to queue them again.
 
         Rucio calls this only once. If the endpoint is unreachable, this process cancels the
-        transfers later.
+        transfers later. A transfer of several files is cancelled when Rucio has no other request
+        of the transfer. Rucio's transaction must end first, so this is always done later.
         """
         del timeout
         missed: DrayError | None = None
         for id in transfer_ids:
+            if is_group(id):
+                self._end_when_idle(id)
+                continue
             try:
-                self._end(id, hurried=True)
+                end(self.external_host, id, hurried=True)
             except DrayError as error:
                 if error.kind not in LATER_KINDS:
                     raise
@@ -200,7 +265,10 @@ class DrayTransfertool(Transfertool):
     def update_priority(
         self, transfer_id: str, priority: int, timeout: int | None = None
     ) -> dict[str, str]:
-        """Change the priority. Takes effect within a second."""
+        """Change the priority of a transfer. Takes effect within a second.
+
+        All files of a transfer belong to the same rule, and Rucio changes priorities of rules.
+        """
         del timeout
         try:
             hosts.ask(
@@ -213,7 +281,7 @@ class DrayTransfertool(Transfertool):
         except DrayError as error:
             # The transfer has ended, and Rucio does not know this yet. Do not raise the error,
             # because the change of the rule must not fail.
-            if error.kind not in _OVER:
+            if error.kind not in OVER_KINDS:
                 raise
             return {"http_message": str(error)}
         return {"http_message": f"transfer {transfer_id} has priority {priority}"}
@@ -229,7 +297,7 @@ class DrayTransfertool(Transfertool):
                 return f"RSE {hop.dst.rse.name}: {error}"
             why = None
             for source in hop.sources:
-                error = _look_for(_site_of(source.rse).host, looked)
+                error = _look_for(site_of(source.rse).host, looked)
                 if error is None:
                     return None
                 why = why or f"RSE {source.rse.name}: {error}"
@@ -238,158 +306,68 @@ class DrayTransfertool(Transfertool):
             return None
         return why
 
-    def _submit(self, transfer: Any) -> str:  # noqa: ANN401 - Rucio's
-        """Submit a transfer. Return its id.
-
-        :raises NotSubmittedError: if the submission fails. The message names the RSE.
-        """
-        file = _file_of(transfer)
-        wish = self._wish_of(file)
-        there = transfer.dst.rse.name
+    def _member(self, hop: Any, rules: dict[str, submission.Wish]) -> Member[Any]:  # noqa: ANN401
+        """Return a file with the key of the files with which it may share a transfer."""
         try:
-            if self.external_host == NO_HOST:
-                _site_of(transfer.dst.rse)
-            # Look up the destination before the sources, so that an error of the destination is
-            # not reported as an error of a source.
-            key = hosts.key(self.external_host)
-            previous = transfer.rws.previous_attempt_id
-            if previous is not None:
-                # Cancel the transfer of the previous try. If that transfer still runs and Rucio
-                # does not know it, it would block the file.
-                self._end(previous)
-            hosts.look_for(self.external_host)
-        except (DrayError, NoPlaceError) as error:
-            raise NotSubmittedError(there, error) from error
-        places, rse_ids = self._sources_of(transfer, key)
-        try:
-            try:
-                return self._send(transfer, file, wish, places, rse_ids)
-            except DrayUsageError as error:
-                without = submission.without_wish(wish)
-                if wish == without:
-                    raise
-                # The endpoint may refuse the deadline or the rate that the rule asks for.
-                self.logger(logging.WARNING, "dray: rule %s: %s", file.rule_id, error)
-                return self._send(transfer, file, without, places, rse_ids)
-        except (DrayError, NoPlaceError) as error:
-            raise NotSubmittedError(there, error) from error
+            names = {name_of(hop, index) for index in range(len(hop.sources))}
+            name = name_of(hop)
+            for each in (hop.dst, *hop.sources):
+                site_of(each.rse)
+        except NoPlaceError:
+            # The submission reports this error.
+            return Member(None, "", hop)
+        return Member(self._key(hop, rules) if names == {name} else None, name, hop)
 
-    def _wish_of(self, file: submission.File) -> submission.Wish:
-        """Parse the part of the rule's ``meta`` for dray. If it is invalid, only log the error."""
-        if file.rule_id is None or not hosts.settings.heeds_meta:
-            return submission.Wish()
-        from rucio.core.rule import get_rule
-
-        try:
-            wish = submission.wish_of(get_rule(file.rule_id).get("meta"))
-        except Exception as error:
-            # The part may be invalid, or the rule may be deleted. The types of these errors differ.
-            self.logger(logging.WARNING, "dray: rule %s: %s", file.rule_id, error)
-            return submission.Wish()
-        wish = submission.at(wish, datetime.now(timezone.utc))
-        if wish.passed is not None:
-            self.logger(
-                logging.WARNING,
-                "dray: rule %s: its deadline %s has passed; the endpoint starts request %s "
-                "before others",
-                file.rule_id,
-                wish.passed,
-                file.request_id,
-            )
-        return wish
+    def _key(self, hop: Any, rules: dict[str, submission.Wish]) -> Hashable | None:  # noqa: ANN401
+        how, asked, rse = hosts.settings, hop.rws, hop.dst.rse
+        is_small = asked.byte_count is not None and asked.byte_count <= how.group_file_bytes
+        may_share = is_small and asked.rule_id is not None and asked.retry_count < GROUP_TRIES
+        if how.group_files < 2 or not may_share or rse.is_tape():
+            return None
+        wish = rules.get(asked.rule_id)
+        if wish is None:
+            wish = rules[asked.rule_id] = wish_of_rule(asked.rule_id, self.logger)
+        if wish.rate_min or wish.rate_max:
+            # These rates apply to each file.
+            return None
+        sources = tuple(source.rse.id for source in hop.sources)
+        return (asked.rule_id, rse.id, sources, asked.activity, asked.priority)
 
     def _query(self, ids: list[str]) -> Mapping[str, Transfer | None]:
         return hosts.ask(self.external_host, lambda client: client.query(ids))
 
-    def _end(self, id: str, *, hurried: bool = False) -> None:
-        """Cancel a transfer. If it has ended or is unknown, that counts as success."""
-        try:
-            hosts.ask(self.external_host, lambda client: client.cancel(id), hurried=hurried)
-        except DrayError as error:
-            if error.kind not in _OVER:
-                raise
-
     def _end_later(self, id: str) -> None:
         """Cancel a transfer when its endpoint is reachable."""
-        again.add(f"cancel {id} at {self.external_host}", lambda: self._end(id, hurried=True))
-
-    def _sources_of(self, transfer: Any, key: str) -> tuple[list[Place], list[str]]:  # noqa: ANN401 - Rucio's
-        """Mint a ticket at each source. Return the places of the sources and their RSEs.
-
-        :param key: fingerprint of the destination's endpoint.
-        :raises NotSubmittedError: if no source is left. The message has the error of each source.
-        """
-        there = _site_of(transfer.dst.rse)
-        places: list[Place] = []
-        rse_ids: list[str] = []
-        errors: list[NotSubmittedError] = []
-        for source in transfer.sources:
-            if len(places) >= hosts.settings.sources_max:
-                break
-            try:
-                here = _site_of(source.rse)
-                prefix = transfer.source_protocol(source).attributes["prefix"]
-                path = here.path(below(source.rse.name, prefix, transfer.source_url(source)))
-                if here.authority == there.authority:
-                    place = Place(path)
-                else:
-                    ticket = hosts.ask(here.host, _mint(transfer.rws.request_id, path, key))
-                    place = Place(here.url(path), ticket.ticket, ticket.key, ticket.address)
-            except (DrayError, NoPlaceError) as error:
-                # Continue, because another replica is enough.
-                errors.append(NotSubmittedError(source.rse.name, error))
-                self.logger(logging.WARNING, "dray: a source cannot be used: %s", errors[-1])
-                continue
-            places.append(place)
-            rse_ids.append(source.rse.id)
-        if not places:
-            request = f"request {transfer.rws.request_id}"
-            why = "; ".join(str(error) for error in errors) or f"{request} has no source"
-            raise NotSubmittedError(
-                transfer.dst.rse.name,
-                NoPlaceError(why),
-                is_passing=any(error.is_passing for error in errors),
-            ) from (errors[-1] if errors else None)
-        return places, rse_ids
-
-    def _send(
-        self,
-        transfer: Any,  # noqa: ANN401 - Rucio's
-        file: submission.File,
-        wish: submission.Wish,
-        places: list[Place],
-        rse_ids: list[str],
-    ) -> str:
-        """Send the request to the endpoint. Return the id."""
-        there = _site_of(transfer.dst.rse)
-        prefix = transfer.dest_protocol().attributes["prefix"]
-        request = dataclasses.replace(
-            submission.request_of(
-                file,
-                wish,
-                source_rse_ids=rse_ids,
-                bound_seconds=hosts.settings.bound_seconds,
-                tries=hosts.settings.tries,
-                resume=hosts.settings.resume,
-            ),
-            sources=places[:1],
-            replicas=places[1:] or None,
-            destination=Place(there.path(below(transfer.dst.rse.name, prefix, transfer.dest_url))),
+        again.add(
+            f"cancel {id} at {self.external_host}",
+            lambda: end(self.external_host, id, hurried=True),
         )
-        try:
-            hosts.ask(self.external_host, lambda client: client.submit(request))
-        except DrayError as error:
-            if error.kind != "already_exists":
-                raise
-            # An earlier submission was accepted, but its answer was lost. Since then the list of
-            # sources has changed, so the two requests differ.
-            found = self._query([file.request_id]).get(file.request_id)
-            if found is None:
-                raise
-            if found.is_terminal:
-                # The transfer has just ended. Submitting it again starts a new attempt.
-                raise NotSubmittedError(transfer.dst.rse.name, error, is_passing=True) from error
-        return file.request_id
+
+    def _end_when_idle(self, id: str) -> None:
+        """Cancel a transfer of several files when Rucio has no request for it."""
+        again.add(f"cancel {id} at {self.external_host}", lambda: self._end_idle(id))
+
+    def _end_idle(self, id: str) -> None:
+        """Cancel a transfer of several files if Rucio has no request for it.
+
+        :raises DrayTemporaryError: if the transfer still has requests.
+        """
+        if not requests.has_others(id):
+            end(self.external_host, id, hurried=True)
+            return
+        found = self._query([id]).get(id)
+        if found is not None and not found.is_terminal:
+            cause = "other requests of the transfer remain"
+            raise DrayTemporaryError(
+                f"cannot cancel transfer {id}: {cause}",
+                kind="busy",
+                status="temporary",
+                end="here",
+                operation=f"cancel transfer {id}",
+                file=None,
+                cause=cause,
+                remedy="",
+            )
 
     def _wrong_with(self, transfer: Transfer) -> str | None:
         """Return why a finished transfer is no success: its destination had a different file."""
@@ -414,14 +392,9 @@ class DrayTransfertool(Transfertool):
         )
 
 
-def _mint(id: str, path: str, key: str) -> Callable[[Client], Ticket]:
-    """Return a call that mints a ticket to read a file, for the endpoint with this key."""
-    return lambda client: client.mint_ticket(id, "read", [path], key)
-
-
-def _is_passing(error: Exception) -> bool:
-    """Return true if the same call may succeed later."""
-    return isinstance(error, DrayError) and error.kind in LATER_KINDS
+def _name_of(path: str) -> str:
+    """Return the name for a path of the API, which escapes some characters."""
+    return os.fsdecode(unescape(path))
 
 
 def _may_wait(request_id: str) -> bool:
@@ -450,39 +423,4 @@ def _needs_tape(hop: Any) -> bool:  # noqa: ANN401 - Rucio's
         hop.rws.request_type is not RequestType.TRANSFER
         or bool(hop.src.rse.is_tape_or_staging_required())
         or hop.dst.rse.attributes.get("archive_timeout") is not None
-    )
-
-
-NO_HOST = "dray://"
-"""External host for an RSE whose attributes name no endpoint."""
-_OVER = ("not_found", "already_exists")
-"""Kinds of errors for a transfer that has ended or whose record was deleted."""
-_QUERY_MAX = 1000
-"""Maximum number of ids in one query of the API."""
-
-
-def _site_of(rse: Any) -> Site:  # noqa: ANN401 - Rucio's RseData
-    attributes = rse.attributes
-    url = attributes.get(URL_ATTRIBUTE)
-    if url is None:
-        raise NoPlaceError(f"RSE {rse.name} has no attribute {URL_ATTRIBUTE}")
-    pin = attributes.get(PIN_ATTRIBUTE)
-    return site(rse.name, str(url), None if pin is None else str(pin))
-
-
-def _file_of(transfer: Any) -> submission.File:  # noqa: ANN401 - Rucio's DirectTransfer
-    asked, destination = transfer.rws, transfer.dst.rse
-    verifies = destination.attributes.get("verify_checksum")
-    return submission.File(
-        request_id=asked.request_id,
-        scope=asked.scope.external,
-        name=asked.name,
-        size=asked.byte_count,
-        adler32=asked.adler32,
-        activity=asked.activity,
-        priority=asked.priority,
-        rule_id=asked.rule_id,
-        destination_rse=destination.name,
-        is_verified=verifies is None or str(verifies).lower() != "false",
-        may_overwrite=not destination.is_tape(),
     )

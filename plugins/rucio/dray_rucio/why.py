@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ask_endpoints", "eta_main", "why_main"]
 
-QUERY_MAX = 500
+QUERY_MAX = 200
+"""Maximum number of ids in one query, whose answer has at most 16 MiB."""
 OFFERS_MAX = 20
 """Maximum number of transfers at an endpoint for which a counter-offer is requested."""
 NAMED_MAX = 3
@@ -55,7 +56,7 @@ def ask_endpoints(rule: RuleFacts, hosts: Hosts) -> Answers:
         request = file.request
         is_ours = request is not None and request.is_live and request.state == "SUBMITTED"
         if request is not None and is_ours and request.tool == "dray" and request.host:
-            wanted.setdefault(request.host, []).append(request.id)
+            wanted.setdefault(request.host, []).append(request.transfer)
     errors: dict[str, DrayError] = {}
     transfers: dict[str, Transfer | None] = {}
     offers: dict[str, AdmissionVerdict] = {}
@@ -63,7 +64,7 @@ def ask_endpoints(rule: RuleFacts, hosts: Hosts) -> Answers:
         try:
             client = hosts.of(host, hurried=True)
             client.endpoint()
-            found = _transfers(client, ids)
+            found = _transfers(client, sorted(set(ids)))
             transfers.update(found)
             offers.update(_offers(client, found))
         except DrayError as error:

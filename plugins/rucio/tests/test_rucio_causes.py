@@ -18,7 +18,7 @@ NOW = datetime(2026, 11, 27, 12, tzinfo=timezone.utc)
 HOST = "dray://b.example:4735"
 SOURCE = RseFacts("A", "dray://a.example/data", None, False, True, True, False)
 DESTINATION = dataclasses.replace(SOURCE, name="B", url="dray://b.example/data")
-REQUEST = RequestFacts("r1", "SUBMITTED", True, NOW, 1, None, "dray", HOST)
+REQUEST = RequestFacts("r1", "r1", "SUBMITTED", True, NOW, 1, None, "dray", HOST)
 FILE = FileFacts("s:f", DESTINATION, False, 10, (SourceFacts(SOURCE, True, None),), REQUEST)
 RULE = RuleFacts("rule1", "s:d", "B", "prod", "REPLICATING", None, 3, 1, 1, 1, (FILE,))
 
@@ -95,7 +95,7 @@ def test_a_rule_without_a_fault_has_no_cause_of_its_own() -> None:
 
 
 def test_the_end_of_a_rule_is_the_end_of_its_last_file() -> None:
-    requests = [dataclasses.replace(REQUEST, id=f"r{at}") for at in range(3)]
+    requests = [dataclasses.replace(REQUEST, id=f"r{at}", transfer=f"r{at}") for at in range(3)]
     files = tuple(dataclasses.replace(FILE, request=each) for each in requests)
     transfers: dict[str, Transfer | None] = {
         f"r{at}": Transfer(f"r{at}", "active", eta=NOW + timedelta(hours=at)) for at in range(3)
@@ -107,7 +107,7 @@ def test_the_end_of_a_rule_is_the_end_of_its_last_file() -> None:
     found = estimate(dataclasses.replace(rule, missing=5), Answers({}, transfers, {}))
     assert (found.known, found.is_complete) == (2, False)
     assert found.story.splitlines() == [
-        "not complete before: 2026-11-27T14:00:00+00:00 (from 2 transfers)",
+        "not complete before: 2026-11-27T14:00:00+00:00 (for 2 files)",
         "unknown for 1 files: their transfers are queued at the endpoint and move no data yet",
         "unknown for 2 files: they were not examined (--files)",
     ]
