@@ -70,6 +70,7 @@ def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> No
         rucio.add_scope("root", "mock")
     for rse in rses:
         kind = {"rse_type": rse["type"]} if "type" in rse else {}
+        kind |= {"staging_area": True} if "staging_area" in rse else {}
         rucio.add_rse(rse["name"], deterministic=True, volatile=False, **kind)
         protocol = {
             "scheme": rse.get("scheme", "file"),
@@ -307,6 +308,16 @@ def submit(tool: str = "dray", bulk: int = 100) -> None:
     )
 
 
+def stage() -> None:
+    """Run the stager once, as ``python -m dray_rucio rucio-conveyor-stager`` does."""
+    from rucio.daemons.conveyor import stager
+
+    from dray_rucio.__main__ import use_for_stager
+
+    use_for_stager()
+    stager.stager(once=True)
+
+
 def poll(tool: str = "dray", bulk: int = 1000) -> None:
     """Run the poller once."""
     from rucio.daemons.conveyor import poller
@@ -376,6 +387,7 @@ KNOWN = (
     replicas,
     pfns,
     submit,
+    stage,
     poll,
     finish,
     update_rule,

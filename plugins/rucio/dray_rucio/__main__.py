@@ -1,6 +1,7 @@
 """Run a program of Rucio with the transfertool registered, or examine a rule.
 
 ``python -m dray_rucio rucio-conveyor-submitter --run-once``
+``python -m dray_rucio rucio-conveyor-stager`` stages files of tape RSEs with dray
 ``python -m dray_rucio why RULE``   prints the causes for which the files of a rule do not move
 ``python -m dray_rucio eta RULE``   prints the expected end of a rule
 
@@ -15,6 +16,18 @@ import sys
 from pathlib import Path
 
 from dray_rucio.register import install
+
+STAGER = "rucio-conveyor-stager"
+
+
+def use_for_stager() -> None:
+    """Make Rucio's stager use dray. Rucio has no setting for the transfertool of the stager."""
+    from rucio.daemons.conveyor import stager
+
+    from dray_rucio.transfertool import DrayTransfertool
+
+    # The stager reads only the name of this class.
+    stager.FTS3Transfertool = DrayTransfertool
 
 
 def main(words: list[str]) -> int:
@@ -36,6 +49,8 @@ def main(words: list[str]) -> int:
         )
         return 2
     install()
+    if Path(found).name == STAGER:
+        use_for_stager()
     sys.argv = [found, *words[1:]]
     runpy.run_path(found, run_name="__main__")
     return 0

@@ -13,7 +13,7 @@ from rucio.transfertool.transfertool import Transfertool, TransferToolBuilder
 
 from dray import DrayError, DrayTemporaryError
 from dray.client import unescape
-from dray_rucio import requests, submission
+from dray_rucio import requests, staging, submission
 from dray_rucio.again import Again
 from dray_rucio.groups import Member, divide, find_name, is_group
 from dray_rucio.hosts import LATER_KINDS
@@ -75,6 +75,8 @@ class DrayTransfertool(Transfertool):
         occupy a slot at an endpoint.
         """
         hop = transfer_path[0]
+        if staging.is_stage_in(hop):
+            return cls._builder_for_stage_in(hop)
         if not cls.can_perform_transfer(hop.src.rse, hop.dst.rse) or _needs_tape(hop):
             return [], None
         try:
@@ -84,6 +86,15 @@ class DrayTransfertool(Transfertool):
             # submission reports this error.
             logger(logging.ERROR, "dray: %s", error)
             host = NO_HOST
+        return [hop], TransferToolBuilder(cls, external_host=host)
+
+    @classmethod
+    def _builder_for_stage_in(cls, hop: Any) -> tuple[list[Any], TransferToolBuilder | None]:  # noqa: ANN401
+        """Accept a file of a tape RSE with an endpoint. The other RSE needs no endpoint."""
+        try:
+            host = site_of(hop.src.rse).host
+        except NoPlaceError:
+            return [], None
         return [hop], TransferToolBuilder(cls, external_host=host)
 
     def group_into_submit_jobs(self, transfer_paths: Iterable[list[Any]]) -> list[dict[str, Any]]:
@@ -123,6 +134,8 @@ class DrayTransfertool(Transfertool):
         hops = list(transfers)
         sender = Sender(self.external_host, hops, self.logger)
         try:
+            if staging.is_stage_in(hops[0]):
+                return staging.send(self.external_host, hops[0])
             return sender.send()
         except NotSubmittedError as error:
             if error.is_passing:
@@ -155,7 +168,13 @@ class DrayTransfertool(Transfertool):
         """
         del timeout
         answers: dict[str, Any] = {}
-        ids = list(requests_by_eid)
+        for id, requests_of in requests_by_eid.items():
+            if staging.is_stage_in_request(requests_of):
+                try:
+                    answers[id] = staging.reports(self.external_host, id, requests_of)
+                except DrayError as error:
+                    answers[id] = error
+        ids = [id for id in requests_by_eid if id not in answers]
         for first in range(0, len(ids), QUERY_MAX):
             batch = ids[first : first + QUERY_MAX]
             try:
@@ -322,7 +341,7 @@ class DrayTransfertool(Transfertool):
         how, asked, rse = hosts.settings, hop.rws, hop.dst.rse
         is_small = asked.byte_count is not None and asked.byte_count <= how.group_file_bytes
         may_share = is_small and asked.rule_id is not None and asked.retry_count < GROUP_TRIES
-        if how.group_files < 2 or not may_share or rse.is_tape():
+        if how.group_files < 2 or not may_share or rse.is_tape() or staging.is_stage_in(hop):
             return None
         wish = rules.get(asked.rule_id)
         if wish is None:
