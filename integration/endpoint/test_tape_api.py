@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import httpx
 import pytest
 
+from dray import DrayError
+from dray.client import TapeFile
 from dray.testing.endpoints import Root
 from integration.endpoint.authority import Authority
 from integration.endpoint.raw import ask
@@ -392,6 +394,35 @@ def test_the_activity_of_this_site_is_that_of_the_transfer(start: Callable[..., 
     assert (entry.application, entry.priority) == ("reco", 8)
     with site.endpoint.client() as owner:
         assert owner.transfer(entry.transfer).request["activity"] == "reco"
+
+
+def test_the_python_client_stages_and_releases(start: Callable[..., Site]) -> None:
+    site = start()
+    site.write("a b", b"a")
+    path = "/slow/a%20b"
+    with site.endpoint.client() as client:
+        assert client.tape_localities([path, "/slow/gone"])[path].locality == "TAPE"
+        meta = {"dray": {"activity": "reco"}}
+        files = [TapeFile(path, 600, meta), TapeFile("/slow/gone")]
+        request = client.tape_stage(files)
+        end = time.monotonic() + END_SECONDS
+        while True:
+            found = {each.path: each for each in client.tape_progress(request).files}
+            if all(each.state in ("COMPLETED", "FAILED") for each in found.values()):
+                break
+            assert time.monotonic() < end, found
+            time.sleep(0.2)
+        assert (found[path].state, found[path].disk_path) == ("COMPLETED", "/fast/a b")
+        assert "does not exist" in (found["/slow/gone"].error or "")
+        places = client.tape_localities([path, "/slow/gone"])
+        assert places[path].locality == "DISK_AND_TAPE"
+        assert "does not exist" in (places["/slow/gone"].error or "")
+        client.tape_release(request, [path])
+        (entry,) = entries(site, "/fast/a b")
+        assert (entry.application, entry.pinned_until) == ("reco", None)
+        with pytest.raises(DrayError) as caught:
+            client.tape_progress("none")
+        assert caught.value.kind == "not_found"
 
 
 needs_gfal = pytest.mark.skipif(

@@ -52,6 +52,7 @@ from dray.client._requests import (
     WriteRequest,
 )
 from dray.client._sync import Client
+from dray.client._tape import TapeFile, TapeLocality, TapeProgress, TapeStage
 from dray.client._targets import StorageTarget
 from dray.client._third_party import AsyncCopy, Copy, copy, copy_async
 from dray.client._tiers import Tier, TierDevice, TierReplica, TierVersion, WriteJob
@@ -100,6 +101,10 @@ __all__ = [
     "Staged",
     "StagingRequest",
     "StorageTarget",
+    "TapeFile",
+    "TapeLocality",
+    "TapeProgress",
+    "TapeStage",
     "Ticket",
     "Tier",
     "TierDevice",

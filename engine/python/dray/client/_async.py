@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dray.client import _calls as calls
 from dray.client import _flows as flows
+from dray.client import _tape as tape
 from dray.client._answers import (
     Admission,
     Checksum,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from dray.client._requests import Request, StagingRequest, WriteRequest
+    from dray.client._tape import TapeFile, TapeLocality, TapeStage
     from dray.client._targets import StorageTarget
     from dray.client._tiers import Tier
     from dray.errors import DrayError
@@ -364,6 +366,22 @@ class AsyncClient(Awaiting):
     async def evict_staging(self, id: str) -> Staged:
         """Await :meth:`Client.evict_staging`."""
         return await self._run(flows.carry(calls.evict(id), self._policy))
+
+    async def tape_stage(self, files: Iterable[TapeFile]) -> str:
+        """Await :meth:`Client.tape_stage`."""
+        return await self._run(flows.carry(tape.stage(files), self._policy))
+
+    async def tape_progress(self, id: str) -> TapeStage:
+        """Await :meth:`Client.tape_progress`."""
+        return await self._run(flows.carry(tape.progress(id), self._policy))
+
+    async def tape_release(self, id: str, paths: Iterable[str]) -> None:
+        """Await :meth:`Client.tape_release`."""
+        await self._run(flows.carry(tape.release(id, paths), self._policy))
+
+    async def tape_localities(self, paths: Iterable[str]) -> dict[str, TapeLocality]:
+        """Await :meth:`Client.tape_localities`."""
+        return await self._run(flows.carry(tape.localities(paths), self._policy))
 
     async def endpoint(self) -> EndpointInfo:
         """Await :meth:`Client.endpoint`."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dray.client import _calls as calls
 from dray.client import _flows as flows
+from dray.client import _tape as tape
 from dray.client._answers import (
     Admission,
     Checksum,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from dray.client._requests import Request, StagingRequest, WriteRequest
+    from dray.client._tape import TapeFile, TapeLocality, TapeStage
     from dray.client._targets import StorageTarget
     from dray.client._tiers import Tier
     from dray.errors import DrayError
@@ -503,6 +505,25 @@ class Client(Blocking):
         :raises DrayPermanentError: while the copy is pinned, or if no slow copy is known.
         """
         return self._run(flows.carry(calls.evict(id), self._policy))
+
+    def tape_stage(self, files: Iterable[TapeFile]) -> str:
+        """Request to stage up to 10000 files to the fast root. Return the id of the request.
+
+        A file that the endpoint cannot stage does not fail the call (:meth:`tape_progress`).
+        """
+        return self._run(flows.carry(tape.stage(files), self._policy))
+
+    def tape_progress(self, id: str) -> TapeStage:
+        """Return a stage request with the progress of its files."""
+        return self._run(flows.carry(tape.progress(id), self._policy))
+
+    def tape_release(self, id: str, paths: Iterable[str]) -> None:
+        """Cancel the staging of files that are not staged yet, and end the pins of the others."""
+        self._run(flows.carry(tape.release(id, paths), self._policy))
+
+    def tape_localities(self, paths: Iterable[str]) -> dict[str, TapeLocality]:
+        """Return for each path the roots that have the file."""
+        return self._run(flows.carry(tape.localities(paths), self._policy))
 
     def endpoint(self) -> EndpointInfo:
         """Return the endpoint's description, and the caller's identity there."""
