@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dray_fts import schema
 from dray_fts.jobs import storages
 from dray_fts.sites import storage_of
 from dray_fts.states import FAILED_REASON, LIVE, QUEUE_REASON, TERMINAL, job_state
@@ -27,36 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Change", "Database", "JobExistsError", "Row"]
 
 Row: TypeAlias = "sqlite3.Row"
-_VERSION = 1
-_SCHEMA = """
-CREATE TABLE job (
-    job_id TEXT PRIMARY KEY, owner TEXT NOT NULL, user_dn TEXT NOT NULL, vo_name TEXT NOT NULL,
-    cred_id TEXT NOT NULL, job_type TEXT NOT NULL, job_state TEXT NOT NULL, reason TEXT,
-    priority INTEGER NOT NULL, source_se TEXT, dest_se TEXT, params TEXT NOT NULL,
-    job_metadata TEXT NOT NULL, digest TEXT NOT NULL, submit_time REAL NOT NULL, job_finished REAL
-) WITHOUT ROWID;
-CREATE INDEX job_by_owner ON job (owner, submit_time);
-CREATE INDEX job_by_end ON job (job_finished);
-CREATE TABLE file (
-    file_id INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL REFERENCES job,
-    number INTEGER NOT NULL, file_index INTEGER NOT NULL, file_state TEXT NOT NULL, reason TEXT,
-    source_surl TEXT NOT NULL, dest_surl TEXT NOT NULL, source_se TEXT NOT NULL,
-    dest_se TEXT NOT NULL, source_endpoint TEXT NOT NULL, source_path TEXT NOT NULL,
-    dest_endpoint TEXT NOT NULL, dest_path TEXT NOT NULL, checksum TEXT, content TEXT,
-    user_filesize INTEGER, file_metadata TEXT NOT NULL, activity TEXT NOT NULL, scitag INTEGER,
-    selection_strategy TEXT NOT NULL, start_time REAL, finish_time REAL, filesize INTEGER,
-    transferred INTEGER, throughput REAL, queued_since REAL, due REAL NOT NULL DEFAULT 0,
-    away_since REAL,
-    pauses INTEGER NOT NULL DEFAULT 0, to_cancel INTEGER NOT NULL DEFAULT 0,
-    to_change INTEGER NOT NULL DEFAULT 0, UNIQUE (job_id, number)
-);
-CREATE INDEX file_by_state ON file (file_state, due);
-CREATE INDEX file_to_cancel ON file (to_cancel) WHERE to_cancel;
-CREATE INDEX file_to_change ON file (to_change) WHERE to_change;
-CREATE TABLE delegation (
-    delegation_id TEXT PRIMARY KEY, request TEXT, termination_time REAL
-) WITHOUT ROWID;
-"""
+_RELEASE = "to_release = stage_id IS NOT NULL"
 _JOINED = """
 SELECT file.*, job.owner, job.vo_name, job.job_type, job.priority, job.params, job.submit_time
 FROM file JOIN job USING (job_id)
@@ -80,6 +52,13 @@ class Change:
     transferred: int | None = None
     throughput: float | None = None
     file_metadata: str | None = None
+    stage_id: str | None = None
+    disk_path: str | None = None
+    staging_start: float | None = None
+    staging_finished: float | None = None
+    archive_start: float | None = None
+    archive_finish: float | None = None
+    to_cancel: int | None = None
 
 
 class Database:
@@ -95,11 +74,7 @@ class Database:
         self._db.row_factory = sqlite3.Row
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
             self._db.execute(f"PRAGMA {pragma}")
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version > _VERSION:
-            raise sqlite3.DatabaseError(f"{path} was written by a newer program ({version})")
-        if version == 0:
-            self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+        schema.prepare(self._db, path)
 
     def close(self) -> None:
         """Close the connection."""
@@ -143,7 +118,7 @@ class Database:
                 "vo_name": person.vo,
                 "cred_id": person.delegation_id,
                 "job_type": job.job_type,
-                "job_state": "SUBMITTED",
+                "job_state": job.state,
                 "priority": job.params.priority,
                 "source_se": sources,
                 "dest_se": destinations,
@@ -158,7 +133,7 @@ class Database:
                     "job_id": job_id,
                     "number": number,
                     "file_index": each.index,
-                    "file_state": "SUBMITTED" if each.begins else "NOT_USED",
+                    "file_state": each.state,
                     "source_surl": each.source_url,
                     "dest_surl": each.destination_url,
                     "source_se": storage_of(each.source_url),
@@ -174,7 +149,10 @@ class Database:
                     "activity": each.activity,
                     "scitag": each.scitag,
                     "selection_strategy": each.strategy,
-                    "queued_since": now if each.begins else None,
+                    "stages": each.stages,
+                    "archives": each.archives,
+                    "staging_metadata": each.staging_metadata,
+                    "queued_since": now if each.state == "SUBMITTED" else None,
                 }
                 _insert(db, "file", row)
 
@@ -223,8 +201,8 @@ class Database:
         with self._change() as db:
             now = time.time()
             done = db.execute(
-                "UPDATE file SET file_state = 'CANCELED', to_cancel = 1, finish_time = ?, "
-                "reason = 'TRANSFER [125] Transfer canceled by the user' "
+                f"UPDATE file SET file_state = 'CANCELED', to_cancel = 1, {_RELEASE}, "
+                "finish_time = ?, reason = 'TRANSFER [125] Transfer canceled by the user' "
                 f"WHERE job_id = ? AND file_state IN {LIVE}{chosen}",
                 (now, job_id),
             )
@@ -254,14 +232,30 @@ class Database:
         )
         return self._all(text, endpoint, time.time(), limit)
 
+    def at(self, state: str, side: str, endpoint: str, limit: int) -> list[Row]:
+        """Return files in a state for which a call to an endpoint is due.
+
+        :param side: ``source`` or ``dest``: the side of a file that is at the endpoint.
+        """
+        text = (
+            f"{_JOINED} WHERE file_state = ? AND {side}_endpoint = ? AND due <= ? "
+            "ORDER BY file_id LIMIT ?"
+        )
+        return self._all(text, state, endpoint, time.time(), limit)
+
     def live(self, endpoint: str) -> list[Row]:
         """Return files that have a transfer at an endpoint."""
         text = f"{_JOINED} WHERE file_state IN ('READY', 'ACTIVE') AND dest_endpoint = ?"
         return self._all(text, endpoint)
 
     def flagged(self, flag: str, endpoint: str, limit: int) -> list[Row]:
-        """Return files of an endpoint with the flag ``to_cancel`` or ``to_change``."""
-        return self._all(f"{_JOINED} WHERE {flag} AND dest_endpoint = ? LIMIT ?", endpoint, limit)
+        """Return files of an endpoint with a flag.
+
+        :param flag: ``to_cancel`` or ``to_change`` for files with this destination endpoint, or
+            ``to_release`` for files with this source endpoint.
+        """
+        side = "source" if flag == "to_release" else "dest"
+        return self._all(f"{_JOINED} WHERE {flag} AND {side}_endpoint = ? LIMIT ?", endpoint, limit)
 
     def has_alternative(self, row: Row) -> bool:
         """Return true if a later alternative of a file can begin."""
@@ -275,7 +269,7 @@ class Database:
         return not self._all(text, row["job_id"], row["number"])
 
     def settled(self, flag: str, file_id: int) -> None:
-        """Clear the flag ``to_cancel`` or ``to_change`` of a file."""
+        """Clear a flag of a file."""
         with self._change() as db:
             db.execute(f"UPDATE file SET {flag} = 0 WHERE file_id = ?", (file_id,))
 
@@ -296,7 +290,7 @@ class Database:
                 _settle(db, job_id, now)
 
     def postpone(self, file_id: int, due: float, reason: str, *, is_away: bool) -> None:
-        """Submit the transfer of a file later.
+        """Make the call that a file waits for later.
 
         :param is_away: true if an endpoint did not answer. The database keeps the time of the first
             such call.
@@ -305,7 +299,7 @@ class Database:
             db.execute(
                 "UPDATE file SET due = ?, pauses = pauses + 1, reason = ?, "
                 "away_since = CASE WHEN ? THEN coalesce(away_since, ?) END "
-                "WHERE file_id = ? AND file_state = 'SUBMITTED'",
+                "WHERE file_id = ? AND file_state IN ('STAGING', 'SUBMITTED', 'ARCHIVING')",
                 (due, reason, is_away, time.time(), file_id),
             )
 
@@ -320,8 +314,9 @@ class Database:
         for row in self._all(text, now):
             with self._change() as db:
                 done = db.execute(
-                    "UPDATE file SET file_state = 'CANCELED', to_cancel = 1, finish_time = ?, "
-                    "reason = ? WHERE file_id = ? AND file_state IN ('SUBMITTED', 'READY')",
+                    f"UPDATE file SET file_state = 'CANCELED', to_cancel = 1, {_RELEASE}, "
+                    "finish_time = ?, reason = ? "
+                    "WHERE file_id = ? AND file_state IN ('SUBMITTED', 'READY')",
                     (now, QUEUE_REASON, row["file_id"]),
                 )
                 if done.rowcount:
@@ -332,7 +327,8 @@ class Database:
         before = time.time() - keep_seconds
         chosen = (
             "SELECT job_id FROM job WHERE job_finished < ? "
-            "AND job_id NOT IN (SELECT job_id FROM file WHERE to_cancel)"
+            "AND job_id NOT IN (SELECT job_id FROM file WHERE to_cancel) "
+            "AND job_id NOT IN (SELECT job_id FROM file WHERE to_release)"
         )
         with self._change() as db:
             db.execute(f"DELETE FROM file WHERE job_id IN ({chosen})", (before,))
@@ -378,7 +374,16 @@ def _apply(db: sqlite3.Connection, change: Change) -> Row | None:
     file_id = values.pop("file_id")
     # A reason of a postponed submission must not stay after the submission.
     kept = {name: value for name, value in values.items() if value is not None or name == "reason"}
+    if (row["file_state"], change.state) == ("STARTED", "SUBMITTED"):
+        kept["queued_since"] = time.time()
     text = ", ".join(f"{name} = ?" for name in kept)
+    if change.state != row["file_state"]:
+        # Each state has pauses of its own.
+        text += ", due = 0, pauses = 0, away_since = NULL"
+    # A file that was only staged keeps its pin: the pin is the purpose of its job.
+    is_only_staged = (row["file_state"], change.state) == ("STARTED", "FINISHED")
+    if change.state in TERMINAL and not is_only_staged:
+        text += f", {_RELEASE}"
     db.execute(f"UPDATE file SET {text} WHERE file_id = ?", (*kept.values(), file_id))
     return row
 
@@ -389,14 +394,14 @@ def _begin_next(db: sqlite3.Connection, row: Row, state: str, now: float) -> Non
         return
     same = "AND file_index = ?" if row["job_type"] == "R" else "AND file_index > ?"
     following = db.execute(
-        f"SELECT file_id FROM file WHERE job_id = ? AND file_state = 'NOT_USED' {same} "
+        f"SELECT file_id, stages FROM file WHERE job_id = ? AND file_state = 'NOT_USED' {same} "
         "ORDER BY number LIMIT 1",
         (row["job_id"], row["file_index"]),
     ).fetchone()
     if following is not None:
         db.execute(
-            "UPDATE file SET file_state = 'SUBMITTED', queued_since = ? WHERE file_id = ?",
-            (now, following["file_id"]),
+            "UPDATE file SET file_state = ?, queued_since = ? WHERE file_id = ?",
+            ("STAGING" if following["stages"] else "SUBMITTED", now, following["file_id"]),
         )
 
 

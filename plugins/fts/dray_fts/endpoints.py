@@ -106,6 +106,17 @@ class Endpoints:
         with contextlib.suppress(DrayError):
             self.ask(place.endpoint, owner, lambda client: client.revoke_ticket(ticket))
 
+    def cancel(self, name: str, owner: str, id: str) -> None:
+        """Cancel a transfer, unless it has ended or does not exist.
+
+        :raises DrayError: if the endpoint does not answer, or refuses the call.
+        """
+        try:
+            self.ask(name, owner, lambda client: client.cancel(id))
+        except DrayError as error:
+            if error.kind not in OVER_KINDS:
+                raise
+
     def whose(self, name: str, token: str) -> Caller:
         """Return the identity of a bearer token, which the endpoint checks."""
         with self._with_token(name, token) as client:

@@ -13,10 +13,11 @@ from starlette.responses import JSONResponse, Response
 from dray import DrayError
 from dray_fts.database import JobExistsError
 from dray_fts.endpoints import LATER_KINDS
-from dray_fts.jobs import BASE_ID, BadJobError, parse, priority_of
+from dray_fts.jobs import BASE_ID, parse
 from dray_fts.people import Person, RefusedError
 from dray_fts.shapes import FILE_FIELDS, file_json, job_json
 from dray_fts.states import JOB_STATES, LIVE
+from dray_fts.values import BadJobError, priority_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,6 +57,12 @@ def submit(service: Service, person: Person, request: Request, body: bytes) -> R
     except BadJobError as error:
         raise RefusedError(400, str(error)) from error
     if person.token is not None:
+        if any(each.stages for each in job.files):
+            raise RefusedError(
+                403,
+                "the service cannot check if a token permits to stage files; submit the job with a "
+                "client certificate",
+            )
         _check_rights(service, person, job)
     if job.seed is None:
         job_id = str(uuid.uuid4())

@@ -15,28 +15,36 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dray_fts.sites import NoPlaceError, Place, SiteMap, storage_of
+from dray_fts.states import job_state
+from dray_fts.values import (
+    PRIORITY_USUAL,
+    BadJobError,
+    check_metadata,
+    number_of,
+    priority_of,
+    queue_seconds_of,
+    seconds_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dray_fts.settings import Limits
 
-__all__ = ["BASE_ID", "BadJobError", "File", "Job", "Params", "parse", "priority_of"]
+__all__ = ["BASE_ID", "File", "Job", "Params", "parse", "storages"]
 
 BASE_ID = uuid.uuid5(uuid.NAMESPACE_URL, "urn:dray:fts")
 """Root of the ids of jobs with ``id_generator`` ``deterministic``."""
-PRIORITY_USUAL = 3
 _SOURCES_MAX = 16
+_STAGING_SECONDS_USUAL = 604_800
+"""FTS's default of ``bring_online`` for a job that has only a ``copy_pin_lifetime``."""
 _MULTI_WORD = "submit hops and alternatives of a file in separate jobs"
 #: Parameters that change nothing at an endpoint (docs/reference/fts.md has the reasons).
 _WITHOUT_MEANING = ("account", "disable_cleanup", "s3alternate", "strict_copy", "unmanaged_tokens")
 #: Parameters that the service cannot carry out, each with the reason. A value that switches the
 #: parameter off is accepted, because clients send all parameters.
 _REFUSED = {
-    "archive_timeout": "the service does not wait until a file is archived on tape",
-    "bring_online": "the service does not stage files from tape",
     "buffer_size": "endpoints choose the sizes of buffers",
-    "copy_pin_lifetime": "the service does not stage files from tape",
     "credential": "the service has its own credentials for endpoints",
     "destination_spacetoken": "endpoints have no space tokens",
     "fail_nearline": "the service does not know if a file is on disk or on tape",
@@ -48,6 +56,9 @@ _REFUSED = {
     "spacetoken": "endpoints have no space tokens",
 }
 _CARRIED = (
+    "archive_timeout",
+    "bring_online",
+    "copy_pin_lifetime",
     "dst_file_report",
     "id_generator",
     "job_metadata",
@@ -86,13 +97,7 @@ _MODES: dict[str | bool | None, str] = {
     **dict.fromkeys(("s", "source"), "source"),
     **dict.fromkeys(("t", "target"), "target"),
 }
-_QUEUE_TIME = re.compile(r"(\d+)([smhd]?)")
-_QUEUE_UNITS = {"s": 1, "m": 60, "h": 3600, "": 3600, "d": 86400}
 _CHECKSUM = re.compile(r"(adler32|crc32c):([0-9a-f]{1,8})", re.IGNORECASE)
-
-
-class BadJobError(ValueError):
-    """A submission is malformed, or asks for something that the service cannot carry out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,11 @@ class Params:
         of retries.
     :param queue_seconds: time after which a file that has not begun is canceled.
     :param timeout_seconds: time after which a running file fails.
+    :param staging_seconds: time after which a file that is not staged fails. ``None``: no staging.
+    :param pin_seconds: time for which the endpoint keeps a staged copy. ``None``: the setting of
+        the endpoint.
+    :param archive_seconds: time after which a copied file that is not archived fails. ``None``: the
+        service does not wait until a file is archived.
     """
 
     priority: int = PRIORITY_USUAL
@@ -115,6 +125,9 @@ class Params:
     queue_seconds: float | None = None
     timeout_seconds: float | None = None
     dst_file_report: bool = False
+    staging_seconds: int | None = None
+    pin_seconds: int | None = None
+    archive_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +136,9 @@ class File:
 
     :param index: number of the file. Alternatives of a file have the same number.
     :param begins: false for a later alternative or hop, which waits for the one before.
+    :param stages: true if the file is staged before its copy, or instead of a copy.
+    :param archives: true if the file ends when it is archived.
+    :param staging_metadata: JSON text with the activity and the priority of the staging.
     :param checksum: as submitted.
     :param content: checksum that the copy must have, in the form of the API.
     :param tokens: tokens of the source and of the destination. They are not stored.
@@ -142,6 +158,16 @@ class File:
     scitag: int | None
     strategy: str
     tokens: tuple[str | None, str | None]
+    stages: bool
+    archives: bool
+    staging_metadata: str | None
+
+    @property
+    def state(self) -> str:
+        """First state of the file."""
+        if not self.begins:
+            return "NOT_USED"
+        return "STAGING" if self.stages else "SUBMITTED"
 
     def __repr__(self) -> str:
         """Return the URLs, and never a token."""
@@ -160,6 +186,11 @@ class Job:
     files: tuple[File, ...]
     metadata: Any
     seed: str | None
+
+    @property
+    def state(self) -> str:
+        """First state of the job."""
+        return job_state(self.job_type, [(each.index, each.state) for each in self.files])
 
 
 def parse(body: bytes, sites: SiteMap, limits: Limits) -> Job:
@@ -188,7 +219,7 @@ def parse(body: bytes, sites: SiteMap, limits: Limits) -> Job:
     if not isinstance(files, list) or not files:
         raise BadJobError("No transfers specified")
     metadata = params.get("job_metadata")
-    _check_metadata("job_metadata", metadata, limits)
+    check_metadata("job_metadata", metadata, limits)
     read = _params(params)
     parsed: list[File] = []
     for index, each in enumerate(files):
@@ -196,24 +227,18 @@ def parse(body: bytes, sites: SiteMap, limits: Limits) -> Job:
         if len(parsed) > limits.files:
             raise BadJobError(f"the job has more than {limits.files} files; submit several jobs")
     job_type, parsed = _typed(params, parsed)
+    for each in parsed:
+        if each.archives and not each.destination.is_tape:
+            raise BadJobError(
+                f"archive_timeout is set, but the prefix of {each.destination_url} has no tape; "
+                "leave archive_timeout out"
+            )
     seed = None
     if params.get("id_generator") == "deterministic":
         seed = params.get("sid")
         if not isinstance(seed, str) or not seed:
             raise BadJobError("id_generator is deterministic, but sid is missing")
     return Job(job_type, read, tuple(parsed), metadata, seed)
-
-
-def priority_of(value: object) -> int:
-    """Return a priority, 1 to 5 as in FTS. ``None`` is the default.
-
-    :raises BadJobError: if the value is no number.
-    """
-    if value is None:
-        return PRIORITY_USUAL
-    if isinstance(value, bool) or not isinstance(value, (int, str)) or not str(value).isdecimal():
-        raise BadJobError(f"priority is {value!r}; write a number from 1 to 5")
-    return min(max(int(value), 1), 5)
 
 
 def _check_names(params: Mapping[str, Any]) -> None:
@@ -244,20 +269,26 @@ def _params(params: Mapping[str, Any]) -> Params:
         overwrite = "hops"
     # With overwrite_on_retry nothing differs: an endpoint never leaves a partial file under the
     # final name, so a retry has nothing to overwrite.
-    streams = _number(params, "nostreams")
+    streams = number_of(params, "nostreams")
     if streams is not None and not 1 <= streams <= 64:
         raise BadJobError(f"nostreams is {streams}; write a number from 1 to 64")
-    timeout = _number(params, "timeout")
+    timeout = number_of(params, "timeout")
+    staging, pin = seconds_of(params, "bring_online"), seconds_of(params, "copy_pin_lifetime")
+    if pin is not None and staging is None:
+        staging = _STAGING_SECONDS_USUAL
     return Params(
         priority=priority_of(params.get("priority")),
         verify_checksum=_MODES[mode],
         overwrite=overwrite,
-        retry=_number(params, "retry") or 0,
-        retry_delay=max(_number(params, "retry_delay") or 0, 0),
+        retry=number_of(params, "retry") or 0,
+        retry_delay=max(number_of(params, "retry_delay") or 0, 0),
         nostreams=streams,
-        queue_seconds=_queue_seconds(params.get("max_time_in_queue")),
+        queue_seconds=queue_seconds_of(params.get("max_time_in_queue")),
         timeout_seconds=float(timeout) if timeout and timeout > 0 else None,
         dst_file_report=bool(params.get("dst_file_report")),
+        staging_seconds=staging,
+        pin_seconds=pin,
+        archive_seconds=seconds_of(params, "archive_timeout"),
     )
 
 
@@ -268,17 +299,18 @@ def _file(index: int, found: object, params: Params, sites: SiteMap, limits: Lim
     unknown = sorted(found.keys() - set(_FILE_KEYS))
     if unknown:
         raise BadJobError(f"{where} has the unknown field {unknown[0]}; leave it out")
-    for name in ("staging_metadata", "archive_metadata"):
-        if found.get(name):
-            raise BadJobError(
-                f"{where}: {name} is not supported: the service does not use tape; leave it out"
-            )
+    if found.get("archive_metadata"):
+        raise BadJobError(
+            f"{where}: archive_metadata is not supported: endpoints archive without metadata; "
+            "leave it out"
+        )
     metadata = found.get("metadata", found.get("file_metadata"))
-    _check_metadata(f"{where}.metadata", metadata, limits)
+    check_metadata(f"{where}.metadata", metadata, limits)
     sources, source_tokens = _urls(where, found, "source")
     destinations, destination_tokens = _urls(where, found, "destination")
     checksum = found.get("checksum")
-    size = _number(found, "filesize", where)
+    size = number_of(found, "filesize", where)
+    staging_metadata = _staging_metadata(where, found, limits)
     made: list[File] = []
     for destination, destination_token in zip(destinations, destination_tokens, strict=True):
         for source, source_token in zip(sources, source_tokens, strict=True):
@@ -288,8 +320,9 @@ def _file(index: int, found: object, params: Params, sites: SiteMap, limits: Lim
                 places = sites.place(source), sites.place(destination)
             except NoPlaceError as error:
                 raise BadJobError(f"{where}: {error}") from error
-            if places[0] == places[1]:
-                raise BadJobError(f"{where}: {source} and {destination} are the same file")
+            stages = params.staging_seconds is not None and places[0].is_tape
+            if not stages:
+                _check_places(where, (source, destination), places)
             made.append(
                 File(
                     index=index,
@@ -306,6 +339,9 @@ def _file(index: int, found: object, params: Params, sites: SiteMap, limits: Lim
                     scitag=_scitag(where, found),
                     strategy=str(found.get("selection_strategy") or "auto"),
                     tokens=(source_token, destination_token),
+                    stages=stages,
+                    archives=params.archive_seconds is not None and places[0] != places[1],
+                    staging_metadata=staging_metadata,
                 )
             )
     if not made:
@@ -313,6 +349,31 @@ def _file(index: int, found: object, params: Params, sites: SiteMap, limits: Lim
     if len(made) > _SOURCES_MAX:
         raise BadJobError(f"{where} has more than {_SOURCES_MAX} pairs of source and destination")
     return made
+
+
+def _check_places(where: str, urls: tuple[str, str], places: tuple[Place, Place]) -> None:
+    source, destination = urls
+    if places[0] == places[1]:
+        raise BadJobError(
+            f"{where}: {source} and {destination} are the same file; only a job that stages a file "
+            "from tape may have the same source and destination"
+        )
+
+
+def _staging_metadata(where: str, found: Mapping[str, Any], limits: Limits) -> str | None:
+    """Return the metadata of the staging in the form of the tape API.
+
+    An object for all sites has the name ``default`` in FTS, and ``dray`` at endpoints.
+    """
+    metadata = found.get("staging_metadata")
+    if not metadata:
+        return None
+    if not isinstance(metadata, dict):
+        raise BadJobError(f"{where}: staging_metadata is not an object")
+    check_metadata(f"{where}.staging_metadata", metadata, limits)
+    if "default" in metadata:
+        metadata = {"dray": metadata["default"], **metadata}
+    return json.dumps(metadata)
 
 
 def _typed(params: Mapping[str, Any], files: list[File]) -> tuple[str, list[File]]:
@@ -330,7 +391,16 @@ def _typed(params: Mapping[str, Any], files: list[File]) -> tuple[str, list[File
                 f"the hop after {before.destination_url} begins at {after.source_url}; "
                 "the source of a hop must be the destination of the previous hop"
             )
-    return "H", [dataclasses.replace(each, begins=at == 0) for at, each in enumerate(files)]
+    last = len(files) - 1
+    return "H", [
+        dataclasses.replace(
+            each,
+            begins=at == 0,
+            stages=each.stages and at == 0,
+            archives=each.archives and at == last,
+        )
+        for at, each in enumerate(files)
+    ]
 
 
 def _urls(
@@ -372,43 +442,10 @@ def _content(where: str, checksum: object, mode: str) -> str | None:
 
 
 def _scitag(where: str, found: Mapping[str, Any]) -> int | None:
-    tag = _number(found, "scitag", where)
+    tag = number_of(found, "scitag", where)
     if tag is not None and not 65 <= tag <= 65535:
         raise BadJobError(f"{where}: scitag is {tag}; write a number from 65 to 65535")
     return tag
-
-
-def _number(found: Mapping[str, Any], name: str, where: str = "params") -> int | None:
-    value = found.get(name)
-    if value is None or value == "":
-        return None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value):
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 1 << 62:
-        raise BadJobError(f"{where}: {name} is {value!r}; write a whole number")
-    return value
-
-
-def _queue_seconds(value: object) -> float | None:
-    if value is None or value in (0, "0", ""):
-        return None
-    match = _QUEUE_TIME.fullmatch(str(value))
-    if match is None or isinstance(value, bool):
-        raise BadJobError(
-            f"max_time_in_queue is {value!r}; write a number of hours, or 30m, 12h or 2d"
-        )
-    return float(int(match[1]) * _QUEUE_UNITS[match[2]])
-
-
-def _check_metadata(name: str, value: object, limits: Limits) -> None:
-    size = len(json.dumps(value))
-    if size > limits.metadata_bytes:
-        raise BadJobError(
-            f"{name} has {size} bytes, but at most {limits.metadata_bytes} are stored; "
-            f"shorten {name}"
-        )
 
 
 def storages(files: Sequence[File]) -> tuple[str | None, str | None]:

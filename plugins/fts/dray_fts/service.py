@@ -181,8 +181,9 @@ def _root(service: Service, person: Person, request: Request, body: bytes) -> Re
 def _hosts(service: Service, person: Person, request: Request, body: bytes) -> Response:
     """``GET /status/hosts``: the number of active files."""
     del person, request, body
-    active = service.database.counts().get("ACTIVE", 0)
-    return JSONResponse({service.settings.name: {"active": active, "staging": 0}})
+    counts = service.database.counts()
+    found = {"active": counts.get("ACTIVE", 0), "staging": counts.get("STARTED", 0)}
+    return JSONResponse({service.settings.name: found})
 
 
 def _bans(service: Service, person: Person, request: Request, body: bytes) -> Response:

@@ -62,6 +62,7 @@ class Limits:
     :param wait_seconds: time for which a file waits for an endpoint that does not answer.
     :param poll_seconds: time between two queries about live transfers.
     :param keep_days: time for which an ended job is kept.
+    :param disk_seconds: time for which an endpoint keeps the fast copy of an archived file.
     """
 
     body_bytes: int = 32 << 20
@@ -70,6 +71,7 @@ class Limits:
     wait_seconds: float = 3600.0
     poll_seconds: float = 1.0
     keep_days: float = 7.0
+    disk_seconds: int = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,12 @@ def _endpoint(table: _Table) -> Endpoint:
 
 
 def _prefix(table: _Table, endpoints: Mapping[str, Endpoint]) -> Prefix:
-    made = Prefix(table.take("url", str), table.take("endpoint", str), table.take("path", str))
+    made = Prefix(
+        url=table.take("url", str),
+        endpoint=table.take("endpoint", str),
+        path=table.take("path", str),
+        is_tape=table.take("tape", bool, default=False),
+    )
     table.end()
     if made.endpoint not in endpoints:
         raise SettingsError(f"prefix {made.url}: no [[endpoint]] has the name {made.endpoint}")
@@ -255,12 +262,20 @@ def _limits(table: _Table) -> Limits:
         wait_seconds=table.take("wait_seconds", float, usual.wait_seconds),
         poll_seconds=table.take("poll_seconds", float, usual.poll_seconds),
         keep_days=table.take("keep_days", float, usual.keep_days),
+        disk_seconds=table.take("disk_seconds", int, usual.disk_seconds),
     )
-    for name in ("body_bytes", "files", "poll_seconds", "keep_days"):
+    for name in ("body_bytes", "files", "poll_seconds", "keep_days", "disk_seconds"):
         if getattr(made, name) <= 0:
             raise SettingsError(f"[limits]: {name} is {getattr(made, name)}; write a number over 0")
     return made
 
 
 def _word(kind: type[object]) -> str:
-    return {str: "text", int: "integer", float: "number", list: "array", dict: "table"}[kind]
+    return {
+        str: "text",
+        bool: "true or false",
+        int: "integer",
+        float: "number",
+        list: "array",
+        dict: "table",
+    }[kind]

@@ -50,9 +50,9 @@ def job_json(row: Row, host: str) -> dict[str, Any]:
         "retry": params["retry"],
         "retry_delay": params["retry_delay"],
         "max_time_in_queue": params["queue_seconds"],
-        "bring_online": -1,
-        "copy_pin_lifetime": -1,
-        "archive_timeout": -1,
+        "bring_online": params.get("staging_seconds") or -1,
+        "copy_pin_lifetime": params.get("pin_seconds") or -1,
+        "archive_timeout": params.get("archive_seconds") or -1,
         "source_space_token": "",
         "space_token": "",
         "internal_job_params": None,
@@ -106,20 +106,14 @@ _FILE: dict[str, Any] = {
     "retry": lambda _row: 0,
     "recoverable": lambda row: row["pauses"] > 0,
     "transfer_host": lambda row: row["dest_endpoint"],
-    # The service stages nothing and archives nothing.
-    **{
-        name: lambda _row: None
-        for name in (
-            "staging_start",
-            "staging_finished",
-            "staging_host",
-            "bringonline_token",
-            "archive_start_time",
-            "archive_finish_time",
-            "log_file",
-            "pid",
-        )
-    },
+    "staging_start": lambda row: time_text(row["staging_start"]),
+    "staging_finished": lambda row: time_text(row["staging_finished"]),
+    "staging_host": lambda row: row["source_endpoint"] if row["stages"] else None,
+    "bringonline_token": lambda row: row["stage_id"],
+    "archive_start_time": lambda row: time_text(row["archive_start"]),
+    "archive_finish_time": lambda row: time_text(row["archive_finish"]),
+    "log_file": lambda _row: None,
+    "pid": lambda _row: None,
 }
 FILE_FIELDS = frozenset(_FILE)
 """The fields of a file."""

@@ -41,10 +41,14 @@ class NoPlaceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file at an endpoint: the name of the endpoint, and an API path."""
+    """A file at an endpoint: the name of the endpoint, and an API path.
+
+    :param is_tape: true if the file is in a tier of the endpoint.
+    """
 
     endpoint: str
     path: str
+    is_tape: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +58,13 @@ class Prefix:
     :param url: prefix of URLs.
     :param endpoint: name of the endpoint.
     :param path: API path that replaces the prefix, ``/ROOT[/FOLDER]``.
+    :param is_tape: true if ``path`` is in the slow root or in the fast root of a tier.
     """
 
     url: str
     endpoint: str
     path: str
+    is_tape: bool = False
 
 
 class SiteMap:
@@ -94,7 +100,8 @@ class SiteMap:
                     name = name.replace("%", "%25")
                 name = name.replace("?", "%3F").replace("#", "%23")
                 entry = self._entries[key]
-                return Place(entry.endpoint, f"{entry.path.rstrip('/')}/{name}")
+                path = f"{entry.path.rstrip('/')}/{name}"
+                return Place(entry.endpoint, path, entry.is_tape)
         known = ", ".join(self._shown[:_PREFIXES_SHOWN_MAX]) or "none"
         raise NoPlaceError(f"no prefix of the site map covers {url}; known prefixes: {known}")
 

@@ -11,10 +11,13 @@ if TYPE_CHECKING:
     from dray.client import Transfer
 
 __all__ = [
+    "ARCHIVE_REASON",
     "FAILED_REASON",
     "JOB_STATES",
     "LIVE",
     "QUEUE_REASON",
+    "REASON_CHARACTERS_MAX",
+    "STAGING_REASON",
     "TERMINAL",
     "file_state",
     "job_state",
@@ -22,18 +25,28 @@ __all__ = [
     "reason_of_error",
 ]
 
-LIVE = ("SUBMITTED", "READY", "ACTIVE")
+LIVE = ("STAGING", "STARTED", "SUBMITTED", "READY", "ACTIVE", "ARCHIVING")
 """States of a file that has not ended."""
 TERMINAL = ("FINISHED", "FAILED", "CANCELED")
 """States of a file that has ended. A file in the state NOT_USED has not begun."""
-JOB_STATES = (*LIVE, "STAGING", "ARCHIVING", *TERMINAL, "FINISHEDDIRTY")
+JOB_STATES = (*LIVE, *TERMINAL, "FINISHEDDIRTY")
 """States of a job, which are the values of the filter ``state_in``."""
 FAILED_REASON = "One or more files failed. Please have a look at the details for more information"
 """FTS's reason of a job of which at least one file has failed."""
+STAGING_REASON = "STAGING [110] bring-online timeout has been exceeded"
+"""FTS's reason of a file that was not staged within ``bring_online``."""
+ARCHIVE_REASON = "ARCHIVING [110] archive timeout has been exceeded"
+"""FTS's reason of a file that was not archived within ``archive_timeout``."""
 QUEUE_REASON = "The transfer has been staying too long in the queue"
 """FTS's reason of a file that has waited longer than ``max_time_in_queue``."""
 REASON_CHARACTERS_MAX = 2000
 
+#: States of a job of which no transfer runs, and the states that its units may have.
+_EARLY = {
+    "STAGING": {"STAGING", "STARTED"},
+    "SUBMITTED": {"SUBMITTED"},
+    "READY": {"SUBMITTED", "READY"},
+}
 #: A waiting transfer has had a temporary error. Its next session starts without a call.
 _OF_TRANSFER = {
     "queued": "READY",
@@ -87,11 +100,12 @@ def job_state(job_type: str, files: Iterable[tuple[int, str]]) -> str:
         # All hops are one unit, and so are all alternatives of a file.
         groups.setdefault({"H": 0, "R": index}.get(job_type, number), []).append(state)
     states = [_group_state(job_type, group) for group in groups.values()]
-    live = [state for state in states if state not in TERMINAL]
+    live = {state for state in states if state not in TERMINAL}
+    if live == {"ARCHIVING"}:
+        return "ARCHIVING"
     if live:
-        if set(live) == {"SUBMITTED"} and len(live) == len(states):
-            return "SUBMITTED"
-        return "READY" if "ACTIVE" not in live and len(live) == len(states) else "ACTIVE"
+        early = (state for state, members in _EARLY.items() if members.issuperset(states))
+        return next(early, "ACTIVE")
     if len(set(states)) == 1:
         return states[0]
     if "FINISHED" in states:
@@ -105,7 +119,7 @@ def _group_state(job_type: str, states: Sequence[str]) -> str:
     live = [state for state in states if state in LIVE]
     if live:
         has_begun = job_type == "H" and "FINISHED" in states
-        return "ACTIVE" if has_begun else live[0]
+        return "ACTIVE" if has_begun and live[0] != "ARCHIVING" else live[0]
     for state in ("CANCELED", "FAILED"):
         if state in states:
             return state
@@ -120,10 +134,10 @@ def reason_of(transfer: Transfer) -> str:
     return reason_of_error(error)
 
 
-def reason_of_error(error: DrayError, *, is_source: bool = False) -> str:
+def reason_of_error(error: DrayError, scope: str | None = None) -> str:
     """Return an error in FTS's form: ``SCOPE [NUMBER] TEXT``.
 
-    :param is_source: true for the error of a call to the endpoint of the source.
+    :param scope: by default the end at which the error occurred.
     """
-    scope = "SOURCE" if is_source else _SCOPES.get(error.end, "TRANSFER")
+    scope = scope or _SCOPES.get(error.end, "TRANSFER")
     return f"{scope} [{_NUMBERS.get(error.kind, 70)}] {error}"[:REASON_CHARACTERS_MAX]

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from dray_fts.jobs import BadJobError, Job, parse, priority_of
+from dray_fts.jobs import Job, parse
 from dray_fts.settings import Limits
 from dray_fts.sites import Prefix, SiteMap
+from dray_fts.values import BadJobError, priority_of
 
 SITES = SiteMap(
     [
@@ -15,6 +16,7 @@ SITES = SiteMap(
         Prefix("root://a", "a", "/data"),
         Prefix("davs://b", "b", "/data"),
         Prefix("root://b", "b", "/data"),
+        Prefix("davs://tape", "t", "/slow", is_tape=True),
     ]
 )
 LIMITS = Limits(metadata_bytes=1000, files=20)
@@ -84,6 +86,43 @@ def test_hops() -> None:
     assert (job.job_type, [each.begins for each in job.files]) == ("H", [True, False])
 
 
+def taped(**more: object) -> dict[str, Any]:
+    return {"sources": ["davs://tape/x"], "destinations": ["davs://b/x"], **more}
+
+
+def test_only_files_on_tape_are_staged() -> None:
+    job = read([pair(), taped()], bring_online=60, copy_pin_lifetime=600)
+    assert [(each.stages, each.state) for each in job.files] == [
+        (False, "SUBMITTED"),
+        (True, "STAGING"),
+    ]
+    assert (job.params.staging_seconds, job.params.pin_seconds) == (60, 600)
+    assert read([taped()]).files[0].state == "SUBMITTED"
+    assert read([taped()], bring_online=-1, copy_pin_lifetime=0).files[0].state == "SUBMITTED"
+    # As in FTS, a pin without a time for the staging stages files too.
+    assert read([taped()], copy_pin_lifetime=5).params.staging_seconds == 604_800
+
+
+def test_a_job_may_only_stage() -> None:
+    job = read([taped(destinations=["davs://tape/x"])], bring_online=60)
+    assert (job.state, job.files[0].archives) == ("STAGING", False)
+
+
+def test_only_the_first_hop_is_staged_and_the_last_one_archived() -> None:
+    hops = [taped(), {"sources": ["davs://b/x"], "destinations": ["davs://tape/y"]}]
+    job = read(hops, multihop=True, bring_online=60, archive_timeout=60)
+    assert [each.state for each in job.files] == ["STAGING", "NOT_USED"]
+    assert [(each.stages, each.archives) for each in job.files] == [(True, False), (False, True)]
+
+
+def test_the_metadata_of_a_staging_is_that_of_the_tape_api() -> None:
+    (file,) = read([taped(staging_metadata={"default": {"activity": "a"}})], bring_online=9).files
+    assert json.loads(file.staging_metadata or "") == {
+        "dray": {"activity": "a"},
+        "default": {"activity": "a"},
+    }
+
+
 def test_tokens_are_not_shown() -> None:
     (file,) = read([pair(source_tokens=["s3cret"], destination_tokens=["s3cret"])]).files
     assert file.tokens == ("s3cret", "s3cret")
@@ -114,13 +153,16 @@ def test_priorities_are_those_of_fts() -> None:
         ([pair(checksum="MD5:12")], {"verify_checksum": "both"}, "checksum MD5 cannot be verified"),
         ([pair(scitag=3)], {}, "scitag is 3"),
         ([pair(filesize="much")], {}, "filesize is 'much'"),
-        ([pair(staging_metadata={"a": 1})], {}, "does not use tape"),
+        ([pair(staging_metadata="x")], {}, "staging_metadata is not an object"),
+        ([pair(archive_metadata={"a": 1})], {}, "archive_metadata is not supported"),
         ([pair(source_tokens=["a", "b"])], {}, "source_tokens needs one token"),
         ([pair()] * 21, {}, "more than 20 files"),
         ([pair()], {"verify_checksum": "some"}, "verify_checksum is 'some'"),
         ([pair()], {"overwrite": True, "overwrite_hop": True}, "Incompatible overwrite flags"),
-        ([pair()], {"bring_online": 60}, "bring_online is not supported: the service does not"),
-        ([pair()], {"archive_timeout": 60}, "archive_timeout is not supported"),
+        ([pair()], {"bring_online": "soon"}, "bring_online is 'soon'"),
+        ([pair()], {"bring_online": 10**9}, "write at most 316224000 seconds"),
+        ([pair()], {"archive_timeout": 60}, "the prefix of davs://b/x has no tape"),
+        ([pair(destinations=["davs://a/x"])], {"bring_online": 60}, "the same file"),
         ([pair()], {"ipv4": True}, "ipv4 is not supported"),
         ([pair()], {"gridftp": "x"}, "gridftp is not supported"),
         ([pair()], {"new_option": 1}, "the parameter new_option is unknown"),

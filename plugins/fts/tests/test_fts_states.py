@@ -10,6 +10,13 @@ S, R, A, F, X, C, N = "SUBMITTED", "READY", "ACTIVE", "FINISHED", "FAILED", "CAN
 @pytest.mark.parametrize(
     ("job_type", "files", "state"),
     [
+        ("N", ["STAGING", "STARTED"], "STAGING"),
+        ("N", ["STARTED", S], A),
+        ("N", ["STAGING", F], A),
+        ("N", ["ARCHIVING", F], "ARCHIVING"),
+        ("N", ["ARCHIVING", A], A),
+        ("H", [F, "ARCHIVING"], "ARCHIVING"),
+        ("H", ["STARTED", N], "STAGING"),
         ("N", [S, S], S),
         ("N", [S, R], R),
         ("N", [R, R], R),

@@ -1,0 +1,68 @@
+"""The tables of the service, and the changes of tables that an older service has made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sqlite3
+    from pathlib import Path
+
+__all__ = ["prepare"]
+
+_FIRST = """
+CREATE TABLE job (
+    job_id TEXT PRIMARY KEY, owner TEXT NOT NULL, user_dn TEXT NOT NULL, vo_name TEXT NOT NULL,
+    cred_id TEXT NOT NULL, job_type TEXT NOT NULL, job_state TEXT NOT NULL, reason TEXT,
+    priority INTEGER NOT NULL, source_se TEXT, dest_se TEXT, params TEXT NOT NULL,
+    job_metadata TEXT NOT NULL, digest TEXT NOT NULL, submit_time REAL NOT NULL, job_finished REAL
+) WITHOUT ROWID;
+CREATE INDEX job_by_owner ON job (owner, submit_time);
+CREATE INDEX job_by_end ON job (job_finished);
+CREATE TABLE file (
+    file_id INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL REFERENCES job,
+    number INTEGER NOT NULL, file_index INTEGER NOT NULL, file_state TEXT NOT NULL, reason TEXT,
+    source_surl TEXT NOT NULL, dest_surl TEXT NOT NULL, source_se TEXT NOT NULL,
+    dest_se TEXT NOT NULL, source_endpoint TEXT NOT NULL, source_path TEXT NOT NULL,
+    dest_endpoint TEXT NOT NULL, dest_path TEXT NOT NULL, checksum TEXT, content TEXT,
+    user_filesize INTEGER, file_metadata TEXT NOT NULL, activity TEXT NOT NULL, scitag INTEGER,
+    selection_strategy TEXT NOT NULL, start_time REAL, finish_time REAL, filesize INTEGER,
+    transferred INTEGER, throughput REAL, queued_since REAL, due REAL NOT NULL DEFAULT 0,
+    away_since REAL,
+    pauses INTEGER NOT NULL DEFAULT 0, to_cancel INTEGER NOT NULL DEFAULT 0,
+    to_change INTEGER NOT NULL DEFAULT 0, UNIQUE (job_id, number)
+);
+CREATE INDEX file_by_state ON file (file_state, due);
+CREATE INDEX file_to_cancel ON file (to_cancel) WHERE to_cancel;
+CREATE INDEX file_to_change ON file (to_change) WHERE to_change;
+CREATE TABLE delegation (
+    delegation_id TEXT PRIMARY KEY, request TEXT, termination_time REAL
+) WITHOUT ROWID;
+"""
+_TAPE = """
+ALTER TABLE file ADD COLUMN stages INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE file ADD COLUMN archives INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE file ADD COLUMN staging_metadata TEXT;
+ALTER TABLE file ADD COLUMN stage_id TEXT;
+ALTER TABLE file ADD COLUMN disk_path TEXT;
+ALTER TABLE file ADD COLUMN staging_start REAL;
+ALTER TABLE file ADD COLUMN staging_finished REAL;
+ALTER TABLE file ADD COLUMN archive_start REAL;
+ALTER TABLE file ADD COLUMN archive_finish REAL;
+ALTER TABLE file ADD COLUMN to_release INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX file_to_release ON file (to_release) WHERE to_release;
+"""
+_STEPS = (_FIRST, _TAPE)
+"""The change from each version to the next. A step of a released version never changes."""
+
+
+def prepare(db: sqlite3.Connection, path: Path) -> None:
+    """Create the tables, or change them to the current version, in one transaction each.
+
+    :raises sqlite3.Error: if a newer program wrote the database.
+    """
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > len(_STEPS):
+        raise db.DatabaseError(f"{path} was written by a newer program ({version})")
+    for number in range(version, len(_STEPS)):
+        db.executescript(f"BEGIN; {_STEPS[number]} PRAGMA user_version = {number + 1}; COMMIT;")
