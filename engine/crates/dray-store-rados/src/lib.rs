@@ -14,6 +14,7 @@ mod control;
 mod control_names;
 mod errors;
 mod files;
+mod guard;
 mod implied;
 mod layout;
 #[expect(unsafe_code, reason = "librados is reached by its C interface")]

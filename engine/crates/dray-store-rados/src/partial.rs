@@ -8,6 +8,7 @@
 
 use crate::errors::{Answer, Errno};
 use crate::files::{Files, Found, folder_of};
+use crate::guard::guarded;
 use crate::layout::{OBJECT_SIZE, SIZE, STRIPE_COUNT, STRIPE_UNIT};
 use crate::made::{Before, Made};
 use crate::names::{self, State};
@@ -330,7 +331,6 @@ impl RadosPartial {
     /// Executes writes, given for each object with the offsets in it.
     fn write(&self, writes: &BTreeMap<u64, Vec<Step<'_>>>) -> Result<()> {
         let generation = self.part.generation.text();
-        let equals = Step::Equals(GENERATION, generation.as_bytes());
         let (mut now, mut later) = (Vec::new(), Vec::new());
         for (number, steps) in writes.iter().filter(|(number, _)| **number > 0) {
             match self.made.begin(*number) {
@@ -344,7 +344,7 @@ impl RadosPartial {
             self.write_further(&[(number, steps, before)])?;
         }
         if let Some(steps) = writes.get(&0) {
-            let steps = [&[equals][..], steps].concat();
+            let steps = guarded(Before::Made, steps, generation.as_bytes());
             let state = self.part.state();
             let osd = self.files.state_osd(&state);
             self.files
@@ -358,17 +358,8 @@ impl RadosPartial {
     /// Writes to further objects, and creates those that are [`Before::Missing`].
     fn write_further(&self, writes: &[(u64, &[Step<'_>], Before)]) -> Result<()> {
         let generation = self.part.generation.text();
-        let equals = Step::Equals(GENERATION, generation.as_bytes());
-        let create = [
-            Step::CreateNew,
-            Step::Set(GENERATION, generation.as_bytes()),
-        ];
         let jobs = writes.iter().map(|(number, steps, before)| {
-            let begin = match before {
-                Before::Missing => &create[..],
-                Before::Made | Before::Begun => &[equals],
-            };
-            self.job(*number, [begin, *steps].concat())
+            self.job(*number, guarded(*before, steps, generation.as_bytes()))
         });
         let answers = self.part.pool(&self.files).run(jobs.collect());
         let mut result = Ok(());
@@ -376,7 +367,7 @@ impl RadosPartial {
             let answer = match (answer, before) {
                 // The object is left from an earlier run.
                 (Err(Errno::EXISTS), Before::Missing) => {
-                    let steps = [&[equals][..], steps].concat();
+                    let steps = guarded(Before::Made, steps, generation.as_bytes());
                     self.part.pool(&self.files).one(self.job(*number, steps))
                 }
                 (answer, _) => answer,
