@@ -13,8 +13,8 @@ import pytest
 
 from dray.testing.endpoints import Endpoint, Root
 from integration.endpoint.raw import shipped_program
-from integration.fts.conftest import make_pems
 from integration.fts.face import Face
+from integration.fts.pems import make_pems
 from integration.fts.scene import MIB, TAPE_ROOTS
 
 if TYPE_CHECKING:
