@@ -185,6 +185,18 @@ class Face:
             found = answer.text
         return Answer(answer.status_code, found, answer.headers)
 
+    def tls(self, **keys: Path) -> None:
+        """Add keys to the section [tls] of the configuration. The service must not run."""
+        text = self.config.read_text(encoding="utf-8")
+        lines = "".join(f'{key} = "{path}"\n' for key, path in keys.items())
+        self.config.write_text(text.replace("[tls]\n", f"[tls]\n{lines}"), encoding="utf-8")
+
+    def connected(self, user: str) -> httpx.Client:
+        """Return a client with a user's certificate. Its calls use one connection."""
+        context = ssl.create_default_context(cafile=str(self.ca))
+        context.load_cert_chain(self.pems[user])
+        return httpx.Client(base_url=self.url, verify=context, timeout=60, trust_env=False)
+
     def submit(self, files: Sequence[Json], user: str = "alice", **params: Json) -> str:
         """Submit a job. Return its id."""
         answer = self.ask("POST", "/jobs", {"files": files, "params": params}, user=user)

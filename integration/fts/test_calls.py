@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx
 import pytest
 
+from integration.fts.conftest import make_pems
+from integration.fts.face import Face
 from integration.fts.test_jobs import arrived, make, pair
 from integration.harness.program import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
-    from integration.fts.face import Answer, Face
+    from integration.fts.face import Answer
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
@@ -270,3 +273,42 @@ def test_tokens_are_checked_by_endpoints(face: Face) -> None:
         with end.client() as client:
             left = [each for each in client.tickets() if each.transfer.startswith("fts-check")]
         assert all(ticket.revoked for ticket in left)
+
+
+# --- revocation -----------------------------------------------------------------------------------
+
+
+def test_a_revoked_certificate_is_refused(face: Face, tmp_path: Path) -> None:
+    (tmp_path / "ca").mkdir()
+    authority, pems = make_pems(tmp_path / "ca")
+    person = authority.issue("alice3", "/DC=org/DC=dray/CN=alice", is_rsa=True)
+    pems["proxy"] = authority.proxy(person, "proxy3", is_rsa=True).file()
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    (lists / "ca.pem").write_bytes(authority.file.read_bytes())
+    authority.write_list(lists / "ca.r0")
+    other = Face(tmp_path / "face", face.ends, authority.file, pems)
+    other.tls(crls=lists)
+    other.start()
+    try:
+        for user in ("alice", "proxy", "bob"):
+            assert other.ask("GET", "/whoami", user=user).code == 200
+        with other.connected("proxy") as kept:
+            assert kept.get("/whoami").status_code == 200
+            authority.revoke(person)
+            authority.write_list(lists / "ca.r0")
+            until = time.monotonic() + 30
+            while (answer := kept.get("/whoami")).status_code == 200:
+                assert time.monotonic() < until
+                time.sleep(0.2)
+        assert answer.status_code == 403
+        assert "CN=alice,DC=dray,DC=org is revoked" in answer.json()["message"]
+        for user in ("alice", "bob"):
+            assert other.ask("GET", "/whoami", user=user).code == 200
+        # A damaged list does not make a revoked certificate valid.
+        (lists / "ca.r0").write_bytes(b"damaged")
+        time.sleep(6)
+        assert other.ask("GET", "/whoami", user="proxy").code == 403
+        assert "is not a revocation list" in other.said()
+    finally:
+        other.close()

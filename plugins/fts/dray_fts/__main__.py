@@ -68,9 +68,14 @@ def _run(path: Path, *, is_check: bool) -> int:
     import uvicorn
 
     from dray_fts import tls
+    from dray_fts.revoked import Revocations
     from dray_fts.service import Service
 
     context = tls.context(settings)
+    try:
+        Revocations(settings.crls)
+    except ValueError as error:
+        raise SettingsError(f"[tls]: crls: {error}") from error
     if is_check:
         print(f"{path}: {len(settings.endpoints)} endpoints, {len(settings.users)} users")
         return 0

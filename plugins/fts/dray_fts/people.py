@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from dray_fts.endpoints import Endpoints
+    from dray_fts.revoked import Revocations
     from dray_fts.settings import Settings
 
 __all__ = ["NOBODY", "Person", "RefusedError", "identify"]
@@ -64,7 +65,9 @@ NOBODY = Person("", "", "", is_administrator=False)
 """The caller of a call that needs no credential."""
 
 
-def identify(request: Request, settings: Settings, endpoints: Endpoints) -> Person:
+def identify(
+    request: Request, settings: Settings, endpoints: Endpoints, revocations: Revocations
+) -> Person:
     """Return the caller of a request.
 
     :raises RefusedError: if the caller has no valid credential.
@@ -80,6 +83,8 @@ def identify(request: Request, settings: Settings, endpoints: Endpoints) -> Pers
             401, "no credential; send a client certificate that the service trusts, or a token"
         )
     try:
+        # In each call, because a connection may stay open after a revocation.
+        revocations.check(chain)
         dn = subject_of(owner_of(chain))
     except ValueError as error:
         raise RefusedError(403, f"the service cannot use the certificate: {error}") from error

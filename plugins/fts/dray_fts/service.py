@@ -17,6 +17,7 @@ from dray_fts.database import Database
 from dray_fts.driver import Driver
 from dray_fts.endpoints import Endpoints
 from dray_fts.people import NOBODY, Person, RefusedError, identify
+from dray_fts.revoked import Revocations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -56,13 +57,16 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         """Open the database.
 
-        :raises OSError: if the folder of the state cannot be created.
+        :raises OSError: if the folder of the state cannot be created, or if a revocation list
+            cannot be read.
+        :raises ValueError: if a file is not a revocation list.
         :raises sqlite3.Error: if the database cannot be opened.
         """
         settings.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The database has names of users and of files.
         os.umask(0o077)
         self.settings = settings
+        self.revocations = Revocations(settings.crls)
         self.database = Database(settings.state / "fts.db")
         self.endpoints = Endpoints(settings.endpoints)
         self.driver = Driver(self.database, self.endpoints, settings.limits)
@@ -136,7 +140,7 @@ class Service:
         # Clients ask for the versions before they choose a credential.
         if request.url.path == "/":
             return NOBODY
-        return identify(request, self.settings, self.endpoints)
+        return identify(request, self.settings, self.endpoints, self.revocations)
 
     async def _body(self, request: Request) -> bytes:
         limit = self.settings.limits.body_bytes

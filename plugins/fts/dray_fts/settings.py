@@ -81,6 +81,7 @@ class Settings:
     :param host: address on which the service listens.
     :param name: name of the service in its answers.
     :param vo: VO of users without a VO.
+    :param crls: file or folder with revocation lists of client certificates.
     :param tokens_at: name of the endpoint that checks bearer tokens. ``None`` refuses tokens.
     """
 
@@ -92,6 +93,7 @@ class Settings:
     certificate: Path
     key: Path
     client_ca: Path | None
+    crls: Path | None
     sites: SiteMap
     endpoints: Mapping[str, Endpoint]
     users: Mapping[str, User]
@@ -177,7 +179,7 @@ def _settings(top: _Table) -> Settings:
     tokens_at = tokens.maybe("endpoint")
     if tokens_at is not None and tokens_at not in endpoints:
         raise SettingsError(f"[tokens]: no [[endpoint]] has the name {tokens_at}")
-    client_ca = tls.maybe("client_ca")
+    client_ca, crls = tls.maybe("client_ca"), tls.maybe("crls")
     if client_ca is None and tokens_at is None:
         raise SettingsError(
             "no client could authenticate; set client_ca in [tls], or endpoint in [tokens]"
@@ -195,6 +197,7 @@ def _settings(top: _Table) -> Settings:
         certificate=Path(tls.take("certificate", str)),
         key=Path(tls.take("key", str)),
         client_ca=None if client_ca is None else Path(client_ca),
+        crls=None if crls is None else Path(crls),
         sites=sites,
         endpoints=endpoints,
         users=users,
