@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import httpx
@@ -18,7 +19,6 @@ from integration.harness.program import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from dray.testing.endpoints import Endpoint
 
@@ -143,6 +143,13 @@ class Face:
         self._process.kill()
         self._process.wait()
 
+    def memory(self) -> int:
+        """Return the largest memory of the process so far, in bytes."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
+        (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+        return int(line.split()[1]) << 10
+
     def stop(self) -> int:
         """Stop the service as a service manager does. Return its exit code."""
         assert self._process is not None
@@ -224,7 +231,7 @@ class Face:
         options += ["--capath", self.ca]
         return run_client(program, *options, *words)
 
-    def python(self, text: str, user: str = "alice") -> Json:
+    def python(self, text: str, user: str = "alice", seconds: float = 120.0) -> Json:
         """Run a program with the Python of the stock client. Return the JSON that it prints.
 
         The program finds ``easy`` and a ``context``.
@@ -239,7 +246,7 @@ class Face:
             [CLIENT / "bin" / "python", "-c", head + text],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=seconds,
             check=False,
             cwd=self.folder,
         )

@@ -33,6 +33,15 @@ _JOINED = """
 SELECT file.*, job.owner, job.vo_name, job.job_type, job.priority, job.params, job.submit_time
 FROM file JOIN job USING (job_id)
 """
+#: Without the metadata of files, which may be large: the driver reads the rows of all live files.
+_DRIVEN = """
+SELECT file_id, job_id, number, file_index, file_state, source_endpoint, source_path, dest_endpoint,
+    dest_path, content, user_filesize, activity, scitag, transferred, away_since, pauses, stages,
+    start_time,
+    archives, staging_metadata, stage_id, disk_path, staging_start, archive_start,
+    owner, vo_name, job_type, priority, params
+FROM file JOIN job USING (job_id)
+"""
 
 
 class JobExistsError(Exception):
@@ -172,18 +181,19 @@ class Database:
         :param filters: permitted values of columns. The key ``since`` gives the earliest time of
             submission.
         """
-        words: list[str] = ["1"]
-        values: list[object] = []
-        for column, allowed in filters.items():
-            if column == "since":
-                words.append("submit_time >= ?")
-                values.append(float(allowed[0]))
-                continue
-            words.append(f"{column} IN ({', '.join('?' * len(allowed))})")
-            values.extend(allowed)
-        table = "SELECT * FROM job" if what == "job" else f"SELECT * FROM ({_JOINED})"
-        text = f"{table} WHERE {' AND '.join(words)} ORDER BY submit_time DESC LIMIT {int(limit)}"
-        return self._all(text, *values)
+        table, order = ("SELECT * FROM job", "submit_time")
+        if what == "file":
+            table, order = (_JOINED, "file_id")
+        words, values = _where(filters)
+        end = f"ORDER BY {order} DESC LIMIT {int(limit)}"
+        states = filters.get(f"{what}_state")
+        if states is None:
+            return self._all(f"{table} WHERE {words} {end}", *values)
+        # One index for each state is in the order of the list. So a list reads at most `limit` rows
+        # of each state, and does not sort all jobs.
+        part = f"SELECT * FROM ({table} WHERE {words} AND {what}_state = ? {end})"
+        text = f"{' UNION ALL '.join([part] * len(states))} {end}"
+        return self._all(text, *(each for state in states for each in (*values, state)))
 
     def counts(self) -> dict[str, int]:
         """Return the number of files in each live state."""
@@ -227,7 +237,7 @@ class Database:
     def due(self, endpoint: str, limit: int) -> list[Row]:
         """Return submitted files whose transfers an endpoint can get now."""
         text = (
-            f"{_JOINED} WHERE file_state = 'SUBMITTED' AND dest_endpoint = ? AND due <= ? "
+            f"{_DRIVEN} WHERE file_state = 'SUBMITTED' AND dest_endpoint = ? AND due <= ? "
             "ORDER BY priority DESC, file_id LIMIT ?"
         )
         return self._all(text, endpoint, time.time(), limit)
@@ -238,14 +248,14 @@ class Database:
         :param side: ``source`` or ``dest``: the side of a file that is at the endpoint.
         """
         text = (
-            f"{_JOINED} WHERE file_state = ? AND {side}_endpoint = ? AND due <= ? "
+            f"{_DRIVEN} WHERE file_state = ? AND {side}_endpoint = ? AND due <= ? "
             "ORDER BY file_id LIMIT ?"
         )
         return self._all(text, state, endpoint, time.time(), limit)
 
     def live(self, endpoint: str) -> list[Row]:
         """Return files that have a transfer at an endpoint."""
-        text = f"{_JOINED} WHERE file_state IN ('READY', 'ACTIVE') AND dest_endpoint = ?"
+        text = f"{_DRIVEN} WHERE file_state IN ('READY', 'ACTIVE') AND dest_endpoint = ?"
         return self._all(text, endpoint)
 
     def flagged(self, flag: str, endpoint: str, limit: int) -> list[Row]:
@@ -255,7 +265,12 @@ class Database:
             ``to_release`` for files with this source endpoint.
         """
         side = "source" if flag == "to_release" else "dest"
-        return self._all(f"{_JOINED} WHERE {flag} AND {side}_endpoint = ? LIMIT ?", endpoint, limit)
+        return self._all(f"{_DRIVEN} WHERE {flag} AND {side}_endpoint = ? LIMIT ?", endpoint, limit)
+
+    def metadata(self, file_id: int) -> Any:  # noqa: ANN401 - JSON
+        """Return the metadata of a file."""
+        (row,) = self._all("SELECT file_metadata FROM file WHERE file_id = ?", file_id)
+        return json.loads(row["file_metadata"])
 
     def has_alternative(self, row: Row) -> bool:
         """Return true if a later alternative of a file can begin."""
@@ -307,7 +322,7 @@ class Database:
         """Cancel files that have waited longer than their ``max_time_in_queue``."""
         limit = "json_extract(params, '$.queue_seconds')"
         text = (
-            f"{_JOINED} WHERE file_state IN ('SUBMITTED', 'READY') AND {limit} IS NOT NULL "
+            f"{_DRIVEN} WHERE file_state IN ('SUBMITTED', 'READY') AND {limit} IS NOT NULL "
             f"AND queued_since + {limit} < ?"
         )
         now = time.time()
@@ -362,10 +377,24 @@ def _insert(db: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
     db.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places})", tuple(row.values()))
 
 
+def _where(filters: Mapping[str, Sequence[str]]) -> tuple[str, list[object]]:
+    """Return the condition for filters other than states."""
+    words: list[str] = ["1"]
+    values: list[object] = []
+    for column, allowed in filters.items():
+        if column == "since":
+            words.append("submit_time >= ?")
+            values.append(float(allowed[0]))
+        elif column not in ("job_state", "file_state"):
+            words.append(f"{column} IN ({', '.join('?' * len(allowed))})")
+            values.extend(allowed)
+    return " AND ".join(words), values
+
+
 def _apply(db: sqlite3.Connection, change: Change) -> Row | None:
     """Store the state of a file. Return the file, or ``None`` if it has ended already."""
     row: Row | None = db.execute(
-        f"{_JOINED} WHERE file_id = ? AND file_state IN {LIVE}", (change.file_id,)
+        f"{_DRIVEN} WHERE file_id = ? AND file_state IN {LIVE}", (change.file_id,)
     ).fetchone()
     if row is None:
         return None

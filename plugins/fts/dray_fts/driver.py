@@ -59,12 +59,14 @@ class Driver:
     def _run(self, lane: Lane) -> None:
         while not self._stop.is_set():
             lane.wake.clear()
+            has_more = False
             try:
-                lane.round()
+                has_more = lane.round()
             except Exception:
                 # The next round begins from the database, so nothing is lost.
                 _LOG.exception("a round for endpoint %s failed", lane.endpoint)
-            lane.wake.wait(self._limits.poll_seconds)
+            if not has_more:
+                lane.wake.wait(self._limits.poll_seconds)
 
     def _keep_house(self) -> None:
         """Cancel files that have waited too long, and delete old jobs."""

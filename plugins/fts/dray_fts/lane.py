@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Lane", "request_of"]
 
 WORKERS = 8
-BATCH = 100
+BATCH = 200
 QUERY_MAX = 1000
 LABEL_BYTES_MAX = 256
 EXISTS_REASON = "DESTINATION [17] Destination file exists and overwrite is not enabled"
@@ -44,6 +44,16 @@ class _SourceError(Exception):
         self.error = error
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Prepared:
+    """The transfer of a file, and the ticket to read its source."""
+
+    row: Row
+    request: Request
+    source: sites.Place
+    ticket: str | None
+
+
 class Lane:
     """Makes the calls to one endpoint of destinations, and to the endpoints of its sources."""
 
@@ -56,22 +66,30 @@ class Lane:
         self._database, self._endpoints, self._limits = database, endpoints, limits
         self._workers = ThreadPoolExecutor(WORKERS, f"dray-fts-{endpoint}")
         self._tape = Tape(endpoint, database, endpoints, limits)
+        self._poll_at = 0.0
 
     def close(self) -> None:
         """End the workers."""
         self._workers.shutdown(cancel_futures=True)
 
-    def round(self) -> None:
-        """Make all calls that are due.
+    def round(self) -> bool:
+        """Make all calls that are due. Return true if more files wait for their submission.
 
         Cancellations come last and in the same thread: no submission of a canceled file can arrive
         after its cancellation.
         """
         self._tape.round()
-        self._submit(self._database.due(self.endpoint, BATCH))
-        self._poll(self._database.live(self.endpoint))
+        due = self._database.due(self.endpoint, BATCH)
+        self._submit(due)
+        began = time.monotonic()
+        if began >= self._poll_at:
+            self._poll(self._database.live(self.endpoint))
+            # The queries of many files take at most half of the time.
+            ended = time.monotonic()
+            self._poll_at = ended + max(self._limits.poll_seconds, ended - began)
         for flag in ("to_cancel", "to_change"):
             self._settle(flag, self._database.flagged(flag, self.endpoint, BATCH))
+        return len(due) == BATCH
 
     # --- submission -------------------------------------------------------------------------------
 
@@ -81,21 +99,24 @@ class Lane:
                 known = self._query(group)
                 refused = self._tape.existing(group, known)
             except DrayError as error:
-                changes = [self._refused(row, error) for row in group]
-                self._database.apply([change for change in changes if change is not None])
+                failures = [self._refused(row, error) for row in group]
+                self._database.apply([each for each in failures if each is not None])
                 continue
             self._database.apply(list(refused.values()))
-            group = [row for row in group if row["file_id"] not in refused]
-            begin = functools.partial(self._begin, known=known)
-            changes = list(self._workers.map(begin, group))
+            rest = [row for row in group if row["file_id"] not in refused]
+            prepare = functools.partial(self._prepare, known=known)
+            prepared = list(self._workers.map(prepare, rest))
+            changes = [each for each in prepared if isinstance(each, Change)]
+            changes += self._send([each for each in prepared if isinstance(each, _Prepared)])
             # One commit for the whole group. After a kill, the query above finds the transfers.
-            self._database.apply([change for change in changes if change is not None])
+            self._database.apply(changes)
 
-    def _begin(self, row: Row, known: dict[str, Transfer | None]) -> Change | None:
-        """Submit the transfer of a file, unless an earlier driver has submitted it."""
+    def _prepare(self, row: Row, known: dict[str, Transfer | None]) -> Change | _Prepared | None:
+        """Build the transfer of a file, unless an earlier driver has submitted it."""
+        if known.get(transfer_id(row)) is not None:
+            return Change(row["file_id"], "READY")
         try:
-            if known.get(transfer_id(row)) is None:
-                self._send(row)
+            return self._request(row)
         except _SourceError as error:
             return self._refused(row, error.error, is_source=True)
         except DrayError as error:
@@ -103,9 +124,8 @@ class Lane:
         except Exception:
             _LOG.exception("cannot submit the transfer %s", transfer_id(row))
             return failed(row, "TRANSFER [70] internal error of the FTS service; see its log")
-        return Change(row["file_id"], "READY")
 
-    def _send(self, row: Row) -> None:
+    def _request(self, row: Row) -> _Prepared:
         owner, id = row["owner"], transfer_id(row)
         source = sites.Place(row["source_endpoint"], row["disk_path"] or row["source_path"])
         place, ticket = Place(source.path), None
@@ -119,13 +139,33 @@ class Lane:
             place = Place(url, ticket.ticket, ticket.key, ticket.address)
         is_last = row["job_type"] != "H" or self._database.is_last(row)
         request = request_of(row, place, is_last=is_last)
+        return _Prepared(row, request, source, None if ticket is None else ticket.id)
+
+    def _send(self, prepared: list[_Prepared]) -> list[Change]:
+        """Submit transfers of one owner in one call."""
+        if not prepared:
+            return []
+        owner, requests = prepared[0].row["owner"], [each.request for each in prepared]
         try:
-            self._endpoints.ask(self.endpoint, owner, lambda client: client.submit(request))
+            results = self._endpoints.ask(
+                self.endpoint, owner, lambda client: client.submit_batch(requests)
+            )
         except DrayError as error:
+            if error.kind not in LATER_KINDS and len(prepared) > 1:
+                # One malformed request must not fail the others.
+                return [change for each in prepared for change in self._send([each])]
+            results = (error,) * len(prepared)
+        changes: list[Change] = []
+        for each, result in zip(prepared, results, strict=True):
+            if not isinstance(result, DrayError):
+                changes.append(Change(each.row["file_id"], "READY"))
+                continue
             # After an error that may pass, the submission may have arrived.
-            if ticket is not None and error.kind not in LATER_KINDS:
-                self._endpoints.revoke(source, owner, ticket.id)
-            raise
+            if each.ticket is not None and result.kind not in LATER_KINDS:
+                self._endpoints.revoke(each.source, owner, each.ticket)
+            change = self._refused(each.row, result)
+            changes += [] if change is None else [change]
+        return changes
 
     def _refused(self, row: Row, error: DrayError, *, is_source: bool = False) -> Change | None:
         """Submit a transfer later, or return the change to FAILED.
@@ -201,7 +241,7 @@ class Lane:
         except DrayError as error:
             _LOG.warning("cannot describe the destination of %s: %s", transfer_id(row), error)
             return None
-        found = json.loads(row["file_metadata"])
+        found = self._database.metadata(row["file_id"])
         metadata: dict[str, Any] = found if isinstance(found, dict) else {"label": found}
         metadata["dst_file"] = {
             "file_size": size,

@@ -52,7 +52,13 @@ ALTER TABLE file ADD COLUMN archive_finish REAL;
 ALTER TABLE file ADD COLUMN to_release INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX file_to_release ON file (to_release) WHERE to_release;
 """
-_STEPS = (_FIRST, _TAPE)
+_LISTS = """
+CREATE INDEX job_by_state ON job (job_state, submit_time);
+CREATE INDEX job_by_owner_state ON job (owner, job_state, submit_time);
+CREATE INDEX job_by_time ON job (submit_time);
+CREATE INDEX file_in_state ON file (file_state);
+"""
+_STEPS = (_FIRST, _TAPE, _LISTS)
 """The change from each version to the next. A step of a released version never changes."""
 
 

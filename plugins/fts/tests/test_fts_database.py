@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dray_fts import schema
 from dray_fts.database import Change, Database, JobExistsError
 from dray_fts.jobs import parse
 from dray_fts.people import Person
@@ -118,3 +120,96 @@ def test_files_expire_only_before_they_run(database: Database) -> None:
     database.apply([Change(one, "READY")])
     database.expire()
     assert state(database) == "CANCELED"
+
+
+def test_no_call_scans_all_jobs_or_files(database: Database, tmp_path: Path) -> None:
+    for number in range(20):
+        one, _ = add(database, f"j{number}")
+        database.apply([Change(one, "READY" if number % 2 else "FAILED")])
+    said: list[str] = []
+    with database._lock:
+        database._db.set_trace_callback(said.append)
+    mine = {"owner": ["alice"]}
+    for what, column in (("job", "job_state"), ("file", "file_state")):
+        database.find(what, {**mine, column: ["SUBMITTED", "ACTIVE"]}, 10)
+        database.find(what, {column: ["FINISHED", "FAILED"], "since": ["0"]}, 10)
+    database.find("job", {**mine, "vo_name": ["dteam"]}, 10)
+    database.job("j1")
+    (first, *_) = database.files("j1")
+    database.counts()
+    database.cancel("j1", [first["file_id"]])
+    database.prioritise("j3", 5)
+    database.due("b", 10)
+    database.live("b")
+    database.at("STAGING", "source", "a", 10)
+    for flag in ("to_cancel", "to_change", "to_release"):
+        database.flagged(flag, "b", 10)
+    database.has_alternative(first)
+    database.is_last(first)
+    database.apply([Change(first["file_id"] + 2, "FINISHED")])
+    database.postpone(first["file_id"], 0, "why", is_away=False)
+    database.expire()
+    database.forget(60)
+    other = sqlite3.connect(tmp_path / "fts.db")
+    statements = [
+        text for text in said if text.lstrip().upper().startswith(("SELECT", "UPDATE", "DEL"))
+    ]
+    assert len(statements) > 25
+    for text in statements:
+        plan = [row[3] for row in other.execute(f"EXPLAIN QUERY PLAN {text}")]
+        scans = [step for step in plan if step.startswith(("SCAN job", "SCAN file"))]
+        # A partial index has only the rows with a flag.
+        assert [step for step in scans if "INDEX file_to_" not in step] == [], (text, plan)
+    other.close()
+
+
+def test_lists_are_the_newest_first(database: Database) -> None:
+    for number in range(6):
+        one, _ = add(database, f"j{number}", ALICE if number % 2 else BOB)
+        database.apply([Change(one, "READY" if number < 3 else "ACTIVE")])
+    found = database.find("job", {"job_state": ["READY", "ACTIVE"]}, 4)
+    assert [row["job_id"] for row in found] == ["j5", "j4", "j3", "j2"]
+    found = database.find("job", {"job_state": ["READY", "ACTIVE"], "owner": ["bob"]}, 9)
+    assert [row["job_id"] for row in found] == ["j4", "j2", "j0"]
+    found = database.find("file", {"file_state": ["ACTIVE"], "owner": ["alice"]}, 1)
+    assert [row["job_id"] for row in found] == ["j5"]
+
+
+def test_a_database_of_an_older_service_is_changed(tmp_path: Path) -> None:
+    old = sqlite3.connect(tmp_path / "old.db", isolation_level=None)
+    old.executescript(f"BEGIN; {schema._STEPS[0]} PRAGMA user_version = 1; COMMIT;")
+    old.execute(
+        "INSERT INTO job VALUES ('j', 'alice', '/CN=alice', 'dteam', 'x', 'N', 'SUBMITTED', NULL, "
+        "3, NULL, NULL, '{}', 'null', 'd', 1.0, NULL)"
+    )
+    old.execute(
+        "INSERT INTO file (job_id, number, file_index, file_state, source_surl, dest_surl, "
+        "source_se, dest_se, source_endpoint, source_path, dest_endpoint, dest_path, "
+        "file_metadata, activity, selection_strategy) VALUES ('j', 0, 0, 'SUBMITTED', 's', 'd', "
+        "'s', 'd', 'a', '/data/x', 'b', '/data/x', 'null', 'default', 'auto')"
+    )
+    old.close()
+    database = Database(tmp_path / "old.db")
+    (row,) = database.due("b", 10)
+    assert (row["job_id"], row["stages"], row["disk_path"]) == ("j", 0, None)
+    database.close()
+    newer = sqlite3.connect(tmp_path / "old.db")
+    newer.execute("PRAGMA user_version = 99")
+    newer.close()
+    with pytest.raises(sqlite3.DatabaseError, match="newer program"):
+        Database(tmp_path / "old.db")
+
+
+def test_a_staged_file_is_released_when_it_ends(database: Database) -> None:
+    one, two = add(database)
+    database.apply([Change(one, "STARTED", stage_id="r", staging_start=1.0)])
+    assert state(database) == "STAGING"
+    database.apply([Change(one, "SUBMITTED", disk_path="/fast/x", staging_finished=2.0)])
+    assert database.flagged("to_release", "a", 10) == []
+    database.apply([Change(one, "FAILED", "why")])
+    assert [row["file_id"] for row in database.flagged("to_release", "a", 10)] == [one]
+    database.settled("to_release", one)
+    # The pin of a file that was only staged is the purpose of its job.
+    database.apply([Change(two, "STARTED", stage_id="r", staging_start=1.0)])
+    database.apply([Change(two, "FINISHED", staging_finished=2.0)])
+    assert database.flagged("to_release", "a", 10) == []
