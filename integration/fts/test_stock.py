@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import zlib
 from typing import TYPE_CHECKING
 
@@ -179,13 +180,55 @@ print(json.dumps([easy.submit(context, easy.new_job([easy.new_transfer(
         assert arrived(face, name).read_bytes() == content
 
 
-def test_bans_and_deletions_are_refused_with_reasons(face: Face, tmp_path: Path) -> None:
+def test_bans_are_refused_with_reasons(face: Face) -> None:
     done = face.run("fts-rest-ban", "--storage", "davs://a.example", user="root")
     assert done.returncode != 0
     assert "the service has no bans" in done.stdout + done.stderr
-    done = face.run("fts-rest-delete-submit", f"{A}/stock/1")
-    assert done.returncode != 0
-    assert "the service deletes no files" in done.stdout + done.stderr
+
+
+def test_files_are_deleted(face: Face) -> None:
+    names = ["stock/delete/1", "stock/delete/2"]
+    for name in names:
+        make(face, name)
+    out = said(face, "fts-rest-delete-submit", *(f"{A}/{name}" for name in names))
+    job_id = out.partition("Job id: ")[2].split()[0]
+    job = face.wait(job_id)
+    assert (job["job_state"], job["files"]) == ("FINISHED", [])
+    assert not any(face.ends["a"].root(name).exists() for name in names)
+    several = face.ask("GET", f"/jobs/{job_id}/dm").json
+    assert [(each["source_surl"], each["file_state"]) for each in several] == [
+        (f"{A}/{name}", "FINISHED") for name in names
+    ]
+    found = face.python(
+        f"""
+import time
+job = easy.new_delete_job([{A!r} + "/stock/delete/1"], metadata={{"k": 1}})
+id = easy.submit(context, job)
+while easy.get_job_status(context, id)["job_state"] == "DELETE":
+    time.sleep(0.1)
+print(json.dumps(easy.get_job_status(context, id, list_files=True)))
+"""
+    )
+    assert (found["job_state"], found["job_metadata"]) == ("FAILED", {"k": 1})
+    assert found["dm"][0]["reason"].startswith("DELETION [2]")
+    # A kill between the removal and its commit does not make the removal a failure.
+    make(face, "stock/delete/3")
+    face.ends["a"].kill()
+    try:
+        body = {"delete": [f"{A}/stock/delete/3"]}
+        job_id = face.ask("POST", "/jobs", body).json["job_id"]
+        while not face.ask("GET", f"/jobs/{job_id}/dm").json[0]["start_time"]:
+            time.sleep(0.1)
+        face.kill()
+        face.ends["a"].root("stock/delete/3").unlink()
+        face.start()
+    finally:
+        face.ends["a"].start()
+    assert face.wait(job_id)["job_state"] == "FINISHED"
+    # A token needs the right to modify.
+    for scope, code in (("storage.read:/", 403), ("storage.modify:/", 200)):
+        token = face.ends["a"].token(scope, "storage.create:/")
+        assert face.ask("POST", "/jobs", body, token=token).code == code
 
 
 def test_tokens_of_the_stock_client(face: Face) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from dray_fts.jobs import Job
+    from dray_fts.model import Job
     from dray_fts.people import Person
 
 __all__ = ["Change", "Database", "JobExistsError", "Row"]
@@ -160,6 +160,7 @@ class Database:
                     "selection_strategy": each.strategy,
                     "stages": each.stages,
                     "archives": each.archives,
+                    "deletes": each.deletes,
                     "staging_metadata": each.staging_metadata,
                     "queued_since": now if each.state == "SUBMITTED" else None,
                 }
@@ -171,8 +172,12 @@ class Database:
         return rows[0] if rows else None
 
     def files(self, job_id: str) -> list[Row]:
-        """Return the files of a job in their order."""
-        return self._all(f"{_JOINED} WHERE job_id = ? ORDER BY number", job_id)
+        """Return the files of a job in their order, without the files of a deletion job."""
+        return self._all(f"{_JOINED} WHERE job_id = ? AND NOT deletes ORDER BY number", job_id)
+
+    def deletions(self, job_id: str) -> list[Row]:
+        """Return the files of a deletion job in their order."""
+        return self._all(f"{_JOINED} WHERE job_id = ? AND deletes ORDER BY number", job_id)
 
     def find(self, what: str, filters: Mapping[str, Sequence[str]], limit: int) -> list[Row]:
         """Return jobs or files, newest first.
@@ -185,6 +190,7 @@ class Database:
         if what == "file":
             table, order = (_JOINED, "file_id")
         words, values = _where(filters)
+        words += " AND NOT deletes" if what == "file" else ""
         end = f"ORDER BY {order} DESC LIMIT {int(limit)}"
         states = filters.get(f"{what}_state")
         if states is None:
@@ -314,7 +320,8 @@ class Database:
             db.execute(
                 "UPDATE file SET due = ?, pauses = pauses + 1, reason = ?, "
                 "away_since = CASE WHEN ? THEN coalesce(away_since, ?) END "
-                "WHERE file_id = ? AND file_state IN ('STAGING', 'SUBMITTED', 'ARCHIVING')",
+                "WHERE file_id = ? "
+                "AND file_state IN ('STAGING', 'SUBMITTED', 'ARCHIVING', 'DELETE')",
                 (due, reason, is_away, time.time(), file_id),
             )
 

@@ -15,7 +15,7 @@ from dray_fts.database import JobExistsError
 from dray_fts.endpoints import LATER_KINDS
 from dray_fts.jobs import BASE_ID, parse
 from dray_fts.people import Person, RefusedError
-from dray_fts.shapes import FILE_FIELDS, file_json, job_json
+from dray_fts.shapes import FILE_FIELDS, deletion_json, file_json, job_json
 from dray_fts.states import JOB_STATES, LIVE
 from dray_fts.values import BadJobError, priority_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from dray_fts.database import Row
-    from dray_fts.jobs import Job
+    from dray_fts.model import Job
     from dray_fts.service import Service
 
 __all__ = [
@@ -84,7 +84,10 @@ def _check_rights(service: Service, person: Person, job: Job) -> None:
     """
     asked: dict[tuple[str, str, bool], list[str]] = {}
     for each in job.files:
-        sides = (each.source, each.tokens[0], False), (each.destination, each.tokens[1], True)
+        source = each.source, each.tokens[0], False
+        destination = each.destination, each.tokens[1], True
+        # A ticket to write needs the right to modify, as a removal does.
+        sides = (destination,) if each.deletes else (source, destination)
         for place, token, writes in sides:
             key = place.endpoint, token or person.token or "", writes
             asked.setdefault(key, []).append(place.path)
@@ -170,10 +173,11 @@ def retries(service: Service, person: Person, request: Request, body: bytes) -> 
 
 
 def deletions(service: Service, person: Person, request: Request, body: bytes) -> Response:
-    """``GET /jobs/ID/dm``: always empty, because the service deletes no files."""
+    """``GET /jobs/ID/dm``: the files of a deletion job."""
     del body
-    _job(service, person, request.path_params["id"])
-    return JSONResponse([])
+    row = _job(service, person, request.path_params["id"])
+    found = service.database.deletions(row["job_id"])
+    return JSONResponse([deletion_json(each) for each in found])
 
 
 def cancel(service: Service, person: Person, request: Request, body: bytes) -> Response:

@@ -11,13 +11,11 @@ import itertools
 import json
 import re
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dray_fts.model import File, Job, Params
 from dray_fts.sites import NoPlaceError, Place, SiteMap, storage_of
-from dray_fts.states import job_state
 from dray_fts.values import (
-    PRIORITY_USUAL,
     BadJobError,
     check_metadata,
     number_of,
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
     from dray_fts.settings import Limits
 
-__all__ = ["BASE_ID", "File", "Job", "Params", "parse", "storages"]
+__all__ = ["BASE_ID", "parse", "storages"]
 
 BASE_ID = uuid.uuid5(uuid.NAMESPACE_URL, "urn:dray:fts")
 """Root of the ids of jobs with ``id_generator`` ``deterministic``."""
@@ -100,99 +98,6 @@ _MODES: dict[str | bool | None, str] = {
 _CHECKSUM = re.compile(r"(adler32|crc32c):([0-9a-f]{1,8})", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Params:
-    """The parameters of a job that are carried out.
-
-    :param overwrite: ``no``, ``yes``, or ``hops`` (all hops but the last).
-    :param retry: below 0: no retry. 0: as often as the endpoint usually does. Otherwise the number
-        of retries.
-    :param queue_seconds: time after which a file that has not begun is canceled.
-    :param timeout_seconds: time after which a running file fails.
-    :param staging_seconds: time after which a file that is not staged fails. ``None``: no staging.
-    :param pin_seconds: time for which the endpoint keeps a staged copy. ``None``: the setting of
-        the endpoint.
-    :param archive_seconds: time after which a copied file that is not archived fails. ``None``: the
-        service does not wait until a file is archived.
-    """
-
-    priority: int = PRIORITY_USUAL
-    verify_checksum: str = "none"
-    overwrite: str = "no"
-    retry: int = 0
-    retry_delay: int = 0
-    nostreams: int | None = None
-    queue_seconds: float | None = None
-    timeout_seconds: float | None = None
-    dst_file_report: bool = False
-    staging_seconds: int | None = None
-    pin_seconds: int | None = None
-    archive_seconds: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file of a job: one source and one destination.
-
-    :param index: number of the file. Alternatives of a file have the same number.
-    :param begins: false for a later alternative or hop, which waits for the one before.
-    :param stages: true if the file is staged before its copy, or instead of a copy.
-    :param archives: true if the file ends when it is archived.
-    :param staging_metadata: JSON text with the activity and the priority of the staging.
-    :param checksum: as submitted.
-    :param content: checksum that the copy must have, in the form of the API.
-    :param tokens: tokens of the source and of the destination. They are not stored.
-    """
-
-    index: int
-    begins: bool
-    source_url: str
-    destination_url: str
-    source: Place
-    destination: Place
-    checksum: str | None
-    content: str | None
-    size: int | None
-    metadata: Any
-    activity: str
-    scitag: int | None
-    strategy: str
-    tokens: tuple[str | None, str | None]
-    stages: bool
-    archives: bool
-    staging_metadata: str | None
-
-    @property
-    def state(self) -> str:
-        """First state of the file."""
-        if not self.begins:
-            return "NOT_USED"
-        return "STAGING" if self.stages else "SUBMITTED"
-
-    def __repr__(self) -> str:
-        """Return the URLs, and never a token."""
-        return f"File({self.source_url!r}, {self.destination_url!r})"
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A parsed submission.
-
-    :param seed: ``sid`` of a deterministic id.
-    """
-
-    job_type: str
-    params: Params
-    files: tuple[File, ...]
-    metadata: Any
-    seed: str | None
-
-    @property
-    def state(self) -> str:
-        """First state of the job."""
-        return job_state(self.job_type, [(each.index, each.state) for each in self.files])
-
-
 def parse(body: bytes, sites: SiteMap, limits: Limits) -> Job:
     """Parse the body of a submission.
 
@@ -204,8 +109,6 @@ def parse(body: bytes, sites: SiteMap, limits: Limits) -> Job:
         raise BadJobError(f"the submission is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise BadJobError("the submission is not a JSON object")
-    if found.get("delete"):
-        raise BadJobError("the service deletes no files; use `dray rm` or the control API")
     unknown = sorted(found.keys() - {"files", "Files", "params", "delete", "staging"})
     if unknown or found.get("staging"):
         raise BadJobError(
@@ -215,14 +118,18 @@ def parse(body: bytes, sites: SiteMap, limits: Limits) -> Job:
     if not isinstance(params, dict):
         raise BadJobError("params is not an object")
     _check_names(params)
-    files = found.get("files") or found.get("Files")
-    if not isinstance(files, list) or not files:
+    files, surls = found.get("files") or found.get("Files"), found.get("delete")
+    if files and surls:
+        raise BadJobError("Simultaneous transfer and namespace operations not supported")
+    if not surls and (not isinstance(files, list) or not files):
         raise BadJobError("No transfers specified")
     metadata = params.get("job_metadata")
     check_metadata("job_metadata", metadata, limits)
     read = _params(params)
     parsed: list[File] = []
-    for index, each in enumerate(files):
+    if surls:
+        parsed = _deletions(surls, sites, limits)
+    for index, each in enumerate(files or ()):
         parsed.extend(_file(index, each, read, sites, limits))
         if len(parsed) > limits.files:
             raise BadJobError(f"the job has more than {limits.files} files; submit several jobs")
@@ -349,6 +256,50 @@ def _file(index: int, found: object, params: Params, sites: SiteMap, limits: Lim
     if len(made) > _SOURCES_MAX:
         raise BadJobError(f"{where} has more than {_SOURCES_MAX} pairs of source and destination")
     return made
+
+
+def _deletions(surls: object, sites: SiteMap, limits: Limits) -> list[File]:
+    """Return the files of a deletion job, each once."""
+    if not isinstance(surls, list):
+        raise BadJobError("delete is not a list of URLs")
+    made: dict[str, File] = {}
+    for index, each in enumerate(surls):
+        where = f"delete[{index}]"
+        entry = {"surl": each} if isinstance(each, str) else each
+        if not isinstance(entry, dict) or not isinstance(entry.get("surl"), str):
+            raise BadJobError(f"{where} is not a URL, and not an object with surl")
+        unknown = sorted(entry.keys() - {"surl", "metadata"})
+        if unknown:
+            raise BadJobError(f"{where} has the unknown field {unknown[0]}; leave it out")
+        check_metadata(f"{where}.metadata", entry.get("metadata"), limits)
+        try:
+            place = sites.place(entry["surl"])
+        except NoPlaceError as error:
+            raise BadJobError(f"{where}: {error}") from error
+        made.setdefault(
+            entry["surl"],
+            File(
+                index=index,
+                begins=True,
+                source_url=entry["surl"],
+                destination_url=entry["surl"],
+                source=place,
+                destination=place,
+                checksum=None,
+                content=None,
+                size=None,
+                metadata=entry.get("metadata"),
+                activity="default",
+                scitag=None,
+                strategy="auto",
+                tokens=(None, None),
+                stages=False,
+                archives=False,
+                staging_metadata=None,
+                deletes=True,
+            ),
+        )
+    return list(made.values())
 
 
 def _check_places(where: str, urls: tuple[str, str], places: tuple[Place, Place]) -> None:

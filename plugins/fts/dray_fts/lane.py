@@ -15,6 +15,7 @@ from dray import DrayError, DrayPermanentError
 from dray.client import Content, Place, Request, Retry, Scitag
 from dray_fts import sites
 from dray_fts.database import Change
+from dray_fts.deletions import Deletions
 from dray_fts.endpoints import LATER_KINDS, OVER_KINDS
 from dray_fts.rows import archive_id, failed, groups, params_of, postponed, transfer_id
 from dray_fts.states import file_state, reason_of, reason_of_error
@@ -66,6 +67,7 @@ class Lane:
         self._database, self._endpoints, self._limits = database, endpoints, limits
         self._workers = ThreadPoolExecutor(WORKERS, f"dray-fts-{endpoint}")
         self._tape = Tape(endpoint, database, endpoints, limits)
+        self._deletions = Deletions(endpoint, database, endpoints, limits, self._workers)
         self._poll_at = 0.0
 
     def close(self) -> None:
@@ -79,6 +81,7 @@ class Lane:
         after its cancellation.
         """
         self._tape.round()
+        self._deletions.round()
         due = self._database.due(self.endpoint, BATCH)
         self._submit(due)
         began = time.monotonic()

@@ -53,6 +53,7 @@ ALTER TABLE file ADD COLUMN to_release INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX file_to_release ON file (to_release) WHERE to_release;
 """
 _LISTS = """
+ALTER TABLE file ADD COLUMN deletes INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX job_by_state ON job (job_state, submit_time);
 CREATE INDEX job_by_owner_state ON job (owner, job_state, submit_time);
 CREATE INDEX job_by_time ON job (submit_time);

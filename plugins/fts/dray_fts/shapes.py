@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dray_fts.database import Row
 
-__all__ = ["FILE_FIELDS", "file_json", "job_json", "time_text"]
+__all__ = ["FILE_FIELDS", "deletion_json", "file_json", "job_json", "time_text"]
 
 _MIB = 1 << 20
 _OVERWRITE = {"no": None, "yes": "Y", "hops": "M"}
@@ -62,6 +62,13 @@ def job_json(row: Row, host: str) -> dict[str, Any]:
 def file_json(row: Row) -> dict[str, Any]:
     """Return a file."""
     return {name: make(row) for name, make in _FILE.items()}
+
+
+def deletion_json(row: Row) -> dict[str, Any]:
+    """Return a file of a deletion job."""
+    found = file_json(row)
+    left_out = ("dest_surl", "dest_se", "transfer_host")
+    return {name: None if name in left_out else value for name, value in found.items()}
 
 
 def _seconds(row: Row) -> float | None:

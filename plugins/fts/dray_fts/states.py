@@ -25,7 +25,7 @@ __all__ = [
     "reason_of_error",
 ]
 
-LIVE = ("STAGING", "STARTED", "SUBMITTED", "READY", "ACTIVE", "ARCHIVING")
+LIVE = ("STAGING", "STARTED", "SUBMITTED", "READY", "ACTIVE", "ARCHIVING", "DELETE")
 """States of a file that has not ended."""
 TERMINAL = ("FINISHED", "FAILED", "CANCELED")
 """States of a file that has ended. A file in the state NOT_USED has not begun."""
@@ -43,6 +43,7 @@ REASON_CHARACTERS_MAX = 2000
 
 #: States of a job of which no transfer runs, and the states that its units may have.
 _EARLY = {
+    "DELETE": {"DELETE"},
     "STAGING": {"STAGING", "STARTED"},
     "SUBMITTED": {"SUBMITTED"},
     "READY": {"SUBMITTED", "READY"},

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dray_fts.jobs import Job, parse
+from dray_fts.jobs import parse
 from dray_fts.settings import Limits
 from dray_fts.sites import Prefix, SiteMap
 from dray_fts.values import BadJobError, priority_of
+
+if TYPE_CHECKING:
+    from dray_fts.model import Job
 
 SITES = SiteMap(
     [
@@ -123,6 +126,16 @@ def test_the_metadata_of_a_staging_is_that_of_the_tape_api() -> None:
     }
 
 
+def test_a_deletion_job_has_each_file_once() -> None:
+    body = {"delete": ["davs://a/x", {"surl": "davs://a/y", "metadata": 1}, "davs://a/x"]}
+    job = parse(json.dumps(body).encode(), SITES, LIMITS)
+    assert [(each.source.path, each.metadata, each.state) for each in job.files] == [
+        ("/data/x", None, "DELETE"),
+        ("/data/y", 1, "DELETE"),
+    ]
+    assert job.state == "DELETE"
+
+
 def test_tokens_are_not_shown() -> None:
     (file,) = read([pair(source_tokens=["s3cret"], destination_tokens=["s3cret"])]).files
     assert file.tokens == ("s3cret", "s3cret")
@@ -189,7 +202,10 @@ def test_what_cannot_be_carried_out_is_refused(
         (b"[" * 100_000, "not JSON"),
         (b"[]", "not a JSON object"),
         (b'{"files": [], "other": 1}', "unknown field other"),
-        (b'{"delete": ["davs://a/x"]}', "deletes no files"),
+        (b'{"delete": ["davs://c/x"]}', "no prefix of the site map covers davs://c/x"),
+        (b'{"delete": "davs://a/x"}', "delete is not a list of URLs"),
+        (b'{"delete": [{"url": "x"}]}', "delete[0] is not a URL"),
+        (b'{"delete": ["davs://a/x"], "files": [1]}', "Simultaneous transfer and namespace"),
         (b'{"files": [1]}', "files[0] is not an object"),
         (b'{"files": [{}], "params": []}', "files[0]: sources"),
         (b'{"files": [{}], "params": [1]}', "params is not an object"),
