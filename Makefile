@@ -126,6 +126,10 @@ test-storage: setup build build-xrootd develop ## Real storage clusters (Ceph, G
 test-docker: ## Two endpoints and a client in containers, with docker or podman; KEEP=1 keeps the images
 	@tools/container.sh
 
+.PHONY: testbed
+testbed: ## The managers of e2e-managers in containers, Airflow with Celery, PostgreSQL and Redis; HOLD=1 keeps them
+	@tools/testbed.sh
+
 build-sim: setup-build
 	$(CARGO) build --locked --release -p dray-sim --bins
 

@@ -1,0 +1,25 @@
+"""Prepare the Rucio of the test bed in containers: ``database`` makes tables, ``rses`` the RSEs.
+
+The services ``rucio-init`` and ``rucio-rses`` of docker/testbed.yaml run this module once, with the
+Python of Rucio.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from integration.rucio import inside
+
+
+def main(what: str) -> None:
+    """Make the tables, or the RSEs."""
+    if what == "database":
+        inside.make_database()
+    else:
+        inside.make_rses(json.loads(Path("/facts/rses.json").read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Runs all managers in containers (docker/testbed.yaml): two sites, Airflow with Celery, PostgreSQL
+# and Redis, Rucio with its daemons, the FTS service, and the story of `make e2e-managers`.
+# `make testbed` runs this script. It is not part of `make test`.
+#
+#   tools/testbed.sh             builds, runs the story, and removes everything afterwards
+#   HOLD=1 tools/testbed.sh      keeps the containers until Ctrl-C
+#   KEEP=1 tools/testbed.sh      leaves the images for the next run
+#   PREBUILT=1 tools/testbed.sh  takes the programs of `make build-xrootd`, which must have run on a
+#                                Debian 12 host, instead of compiling them again
+#
+# Container engine, base image and environment variables: see tools/container.sh.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+project=dray-testbed
+file=$root/docker/testbed.yaml
+image=dray/testbed:test
+# shellcheck source=tools/container-lib.sh
+. "$root/tools/container-lib.sh"
+export TESTBED_IMAGE=$image
+programs=${image%/*}/programs:test
+images+=("$programs")
+
+# --- the images ---------------------------------------------------------------------------------
+
+get_base
+say "The programs"
+if [ "${PREBUILT:-}" = 1 ]; then
+    built=${CARGO_TARGET_DIR:-$root/engine/target}/release
+    [ -x "$built/dray-xrootd-tpc" ] || die "no $built/dray-xrootd-tpc; run: make build-xrootd"
+    (cd "$built" && tar -ch --transform 's,^,programs/,' dray dray-xrootd-tpc lib*ray*.so) |
+        "$engine" import - "$programs" >/dev/null 2>&1
+    echo "$programs: from $built"
+else
+    build testbed-programs.Dockerfile "$programs"
+fi
+say "The services"
+build testbed.Dockerfile "$image" --build-arg "PROGRAMS=$programs"
+
+# --- the services -------------------------------------------------------------------------------
+
+# The log contains the messages of the compose program, for the analysis of a failure.
+log=$root/.tools/testbed-compose.log
+: >"$log"
+
+fail() { # fail SERVICE MESSAGE
+    compose logs --tail 30 "$1" >&2 || true
+    die "$2"
+}
+
+# once SERVICE: run a service that prepares others, until it ends.
+once() {
+    echo "$1"
+    compose run --rm -T --no-deps "$1" >>"$log" 2>&1 || die "$1 failed: $(tail -n 20 "$log")"
+}
+
+is_healthy() {
+    if [ "$engine" = podman ]; then
+        # Run the check here, because podman leaves this to systemd.
+        podman healthcheck run "${project}_$1_1" >/dev/null 2>&1
+    else
+        [ "$(docker inspect --format '{{.State.Health.Status}}' "$project-$1-1")" = healthy ]
+    fi
+}
+
+# start SERVICE...: start services, and wait until they are healthy.
+start() {
+    local service
+    echo "$*"
+    compose up -d --no-build --no-deps "$@" >>"$log" 2>&1 ||
+        die "$* do not start: $(tail -n 20 "$log")"
+    for service in "$@"; do
+        for attempt in $(seq 120); do
+            ! is_healthy "$service" || break
+            [ "$attempt" -lt 120 ] || fail "$service" "$service is not healthy after two minutes"
+            sleep 1
+        done
+    done
+}
+
+say "The services, in the order of their dependencies"
+begun=$SECONDS
+once init
+start postgresql redis endpoint-north endpoint-south
+once airflow-init
+start airflow-api airflow-scheduler airflow-dag-processor airflow-triggerer
+once rucio-init
+start xrootd-north xrootd-south fts rucio
+once rucio-rses
+start rucio-submitter rucio-poller-dray rucio-poller-fts3 rucio-finisher rucio-repairer \
+    airflow-worker
+start story
+echo "started in $((SECONDS - begun)) s"
+
+# --- the story ----------------------------------------------------------------------------------
+
+# The story asks for the kill of an endpoint by a line of its progress. The entry script of the
+# container then starts the endpoint again.
+kill_on_demand() {
+    local line
+    while IFS= read -r line; do
+        echo "$line" >&2
+        case $line in
+        "testbed: kill "*)
+            compose exec -T "${line##* }" pkill -KILL -f '^dray endpoint run' </dev/null >>"$log" 2>&1
+            ;;
+        esac
+    done
+}
+
+say "The story"
+compose exec -T story /bin/bash /testbed-entry.sh story </dev/null 2> >(kill_on_demand) ||
+    die "the story failed; the messages of the compose program are in $log"
+
+if [ "${HOLD:-}" = 1 ]; then
+    say "The services run until Ctrl-C"
+    echo "a shell:  $engine exec -it ${project}_story_1 bash  (docker: $project-story-1)"
+    sleep infinity
+fi
+say "PASSED on base ${base}"
