@@ -49,6 +49,8 @@ endpoint() {
     done
 }
 
+# Some programs write to the working folder.
+cd /home/dray
 case $service in
 init) exec python -m integration.managers.testbed_init "$@" ;;
 postgresql) postgresql ;;

@@ -40,6 +40,8 @@ COPY plugins/fts plugins/fts
 COPY plugins/rucio plugins/rucio
 COPY integration integration
 COPY docker/testbed-entry.sh /testbed-entry.sh
+# New volumes get the owner of the folder in the image.
+RUN install -d -o dray -g dray /srv/airflow/logs
 # Airflow finds the provider by these entry points.
 RUN PYTHONPATH=engine/python:. .venv/bin/python -c "from pathlib import Path; \
     from integration.harness.airflow import write_metadata; write_metadata(Path('site'))"

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -68,13 +69,14 @@ def play(bed: Bed, steps: Steps) -> None:
 
 
 def hold(bed: Bed) -> None:
-    """Print the addresses, and wait for the end of the input or a signal."""
+    """Print the addresses, and wait for a signal."""
     say(f"Airflow      {bed.airflow.url} as admin, with the password {bed.airflow.password}")
     say(f"Rucio        RUCIO_CONFIG={bed.folder}/rucio/rucio.cfg")
     say(f"FTS service  {bed.fts.url}")
     say(f"files, logs  {bed.folder}")
     say("press Ctrl-C to end the bed")
-    threading.Event().wait()
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
