@@ -48,7 +48,13 @@ OBJECT = 4 * MIB
 DEPTH = 12
 POOL = "bench"
 BASE = "rados bench"
+#: A program that copies a file by librados alone, and the ways to run it. ``rados bench`` writes
+#: zeros from one buffer. These ways show the cost of other bytes, and of reading the file.
+LIBRADOS = Path(__file__).with_name("rados_copy.c")
+BY_LIBRADOS = {"memory": "librados, {depth} objects in memory", "file": "librados, file"}
 KEY, SECRET = "bench-access", "bench-secret-0123456789"
+#: Seconds to wait after objects were removed.
+SETTLE_SECONDS = 2.0
 #: Bytes of memory that are touched before a run, for programs and their buffers.
 BESIDE_BYTES = 1 << 30
 
@@ -175,13 +181,52 @@ class Speed:
             words += ["--no-verify"]
         return Way(BASE, words, self.size, seconds_of=bench_seconds, warm_bytes=BESIDE_BYTES)
 
+    def by_librados(self) -> list[Way]:
+        """Return the ways that use librados alone, or an empty list without a C compiler."""
+        program = self.on.folder / "rados_copy"
+        compiler = shutil.which("cc")
+        if compiler is None:
+            return []
+        words: list[Word] = [compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-o", program]
+        Process([*words, LIBRADOS, "-lrados"], self.on.folder, "cc").wait().expect(0)
+        ways = []
+        for how, name in BY_LIBRADOS.items():
+            at = f"/librados-{how}"
+            copy: list[Word] = [
+                program,
+                self.on.configuration,
+                POOL,
+                at,
+                self.file,
+                str(DEPTH),
+                how,
+            ]
+            before = self.clear(at)
+            title = name.format(depth=DEPTH)
+            ways.append(
+                Way(
+                    title,
+                    copy,
+                    self.size,
+                    before=before,
+                    seconds_of=bench_seconds,
+                    warm_bytes=BESIDE_BYTES,
+                )
+            )
+        return ways
+
     def clear(self, name: str) -> Callable[[], object]:
-        """Return a function that removes a file of the pool, with all its objects."""
+        """Return a function that removes a file of the pool, with all its objects.
+
+        The OSDs free the space of removed objects later. The function waits for that, so that the
+        next copy does not share the OSDs with it.
+        """
 
         def remove() -> None:
-            for each in self.on.names(POOL):
-                if each.startswith(f"{name}."):
-                    self.on.remove(POOL, each)
+            names = [each for each in self.on.names(POOL) if each.startswith(f"{name}.")]
+            for each in names:
+                self.on.remove(POOL, each)
+            time.sleep(SETTLE_SECONDS if names else 0)
 
         return remove
 
@@ -195,6 +240,7 @@ class Speed:
         large: list[Word] = ["--object-size", str(OBJECT)]
         ways = [
             self.bench("write"),
+            *self.by_librados(),
             way("**dray**, 4 MiB", self.dray(*large, file, self.url("dray")), "/dray"),
             way("**dray**", self.dray(file, self.url("dray1")), "/dray1"),
             way("rados --striper put", self.rados("--striper", "put", "striper", file), "striper"),
@@ -282,23 +328,33 @@ def missing_gateway() -> str:
     return f"not installed: {', '.join(missing)}" if missing else ""
 
 
+def servers(
+    stack: contextlib.ExitStack, on: Cluster, facts: dict[str, object]
+) -> tuple[XrdCeph | None, Gateway | None]:
+    """Start the servers of copiers. Store in ``facts`` why a server is left out."""
+    server = gateway = None
+    if why := xrdceph.find_missing():
+        facts["without xrdcp"] = why
+    else:
+        compile_loopback(on.folder)
+        server = xrdceph.start(on, POOL, on.folder)
+        stack.callback(server.close)
+    if why := missing_gateway():
+        facts["without radosgw"] = why
+    else:
+        gateway = Gateway(on)
+        stack.callback(gateway.close)
+    return server, gateway
+
+
 @contextlib.contextmanager
-def speed(folder: Path | None, size: int, facts: dict[str, object]) -> Iterator[Speed]:
-    """Start the cluster and the servers. Store in ``facts`` why a server is left out."""
+def speed(
+    folder: Path | None, size: int, facts: dict[str, object], *, has_servers: bool = True
+) -> Iterator[Speed]:
+    """Start the cluster, and also the servers of copiers if ``has_servers`` is true."""
     with contextlib.ExitStack() as stack:
         on = stack.enter_context(cluster(folder, has_keys=True))
-        server = gateway = None
-        if why := xrdceph.find_missing():
-            facts["without xrdcp"] = why
-        else:
-            compile_loopback(on.folder)
-            server = xrdceph.start(on, POOL, on.folder)
-            stack.callback(server.close)
-        if why := missing_gateway():
-            facts["without radosgw"] = why
-        else:
-            gateway = Gateway(on)
-            stack.callback(gateway.close)
+        server, gateway = servers(stack, on, facts) if has_servers else (None, None)
         it = Speed(on, server, gateway, size)
         stack.callback(it.close)
         yield it
@@ -322,12 +378,15 @@ def main() -> None:
     known = options("ceph", "Measure copies into and out of Ceph beside other programs.")
     known.add_argument("--size", type=int, default=1536, help="MiB of the file")
     known.add_argument("--memory", type=int, nargs="*", default=[1024, 4096], help="MiB, each")
+    text = "leave out the copiers that need xrootd or radosgw"
+    known.add_argument("--no-servers", action="store_true", help=text)
     given = known.parse_args()
     if why := find_missing():
         raise SystemExit(why)
     size = given.size * MIB // OBJECT * OBJECT
-    results = Results(f"python -m integration.bench.ceph --size {given.size}")
-    with speed(given.folder, size, results.facts) as it:
+    words = f"--size {given.size}{' --no-servers' if given.no_servers else ''}"
+    results = Results(f"python -m integration.bench.ceph {words}")
+    with speed(given.folder, size, results.facts, has_servers=not given.no_servers) as it:
         for case, ways in (("into Ceph", it.into), ("out of Ceph", it.out_of)):
             run_all(results, case, ways(), given.rounds)
             results.write(given.json)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from integration.harness.program import ROOT
+from integration.harness.program import ROOT, Process
 
 if TYPE_CHECKING:
     from integration.storage.ceph import Cluster
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server]
 
 MIB = 1 << 20
+#: Bytes of ``--pool`` in the test of memory.
+BUFFERS = 64 * MIB
+#: Number of writers of a copy into a pool with three OSDs. librados copies the bytes of each write.
+WRITERS = 12
+#: Bytes for the program, its threads, the connections of librados, and freed memory that the
+#: allocator keeps.
+BESIDE = 128 * MIB
 #: A conformance case that takes too long: it makes 100 000 files one after another.
 LEFT_OUT = "100 000 entries are listed as they are found"
 #: A layout in which a small file has several objects: objects of 128 KiB, three in turn.
@@ -159,6 +166,20 @@ def test_a_killed_copy_is_invisible_and_resumes(ceph: Cluster, pool: str, tmp_pa
     assert "starting over" not in ended.stderr, ended.stderr
     assert "96.0 MiB sent" not in ended.stdout, ended.stdout
     assert _striped(ceph, pool, "/killed/big", tmp_path / "out") == file.read_bytes()
+
+
+@pytest.mark.parametrize("size", [256 * MIB, 768 * MIB])
+def test_the_memory_of_a_copy_has_a_bound_that_the_file_does_not_change(
+    ceph: Cluster, pool: str, tmp_path: Path, size: int
+) -> None:
+    """The bound of docs/explanation/measured-ceph.md, in a copy with few buffers."""
+    url = f"rados://{pool}//memory{size}?conf={ceph.configuration}"
+    words: list[str | Path] = [_program(), "cp", "--progress", "none", "--quiet"]
+    words += ["--pool", str(BUFFERS), f"null:{size}", url]
+    ended = Process(words, tmp_path, "dray").wait(120).expect(0)
+    for name in ceph.names(pool):
+        ceph.remove(pool, name)
+    assert ended.memory_peak < BUFFERS + WRITERS * 4 * MIB + BESIDE, f"{ended.memory_peak >> 20}"
 
 
 def test_a_missing_library_is_named_with_its_package(
