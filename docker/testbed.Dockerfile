@@ -25,7 +25,7 @@ RUN --mount=type=secret,id=authorities \
        --requirement tools/requirements-airflow.txt \
     && python3 -m venv .tools/rucio \
     && .tools/rucio/bin/pip install --no-cache-dir --disable-pip-version-check --quiet \
-       --requirement tools/requirements-rucio.txt psycopg2-binary==2.9.13
+       --requirement tools/requirements-rucio.txt psycopg==3.3.9 psycopg-binary==3.3.9
 # Modules of the tests, which the story uses, import pytest.
 COPY tools/requirements-dev.txt tools/
 RUN --mount=type=secret,id=authorities \

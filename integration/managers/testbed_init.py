@@ -223,8 +223,9 @@ def main() -> None:
     write("postgresql", sql)
     write("redis", redis)
     write_lines("redis.conf", f"requirepass {redis}", 'save ""', "bind 0.0.0.0", "dir /tmp")
-    server = f"postgresql+psycopg2://postgres:{sql}@postgresql"
-    write_rucio(sites, f"{server}/rucio", rucio, pems["alice"])
+    server = f"postgres:{sql}@postgresql"
+    # Rucio requires version 3 of the driver.
+    write_rucio(sites, f"postgresql+psycopg://{server}/rucio", rucio, pems["alice"])
     south = sites["south"]
     story = {
         "password": admin,
@@ -233,7 +234,9 @@ def main() -> None:
         "data": str(sites["north"].data),
     }
     write("story.json", json.dumps(story))
-    environment = airflow_environment(f"{server}/airflow", redis, rucio, admin)
+    environment = airflow_environment(
+        f"postgresql+psycopg2://{server}/airflow", redis, rucio, admin
+    )
     # The last file: an interrupted run leaves no complete set.
     write_lines("env", *(f"{name}={shlex.quote(text)}" for name, text in environment.items()))
 
