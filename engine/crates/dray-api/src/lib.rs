@@ -16,7 +16,7 @@ mod endpoint;
 pub mod enums;
 mod events;
 mod failure;
-pub mod files;
+mod files;
 mod parts;
 mod profile;
 mod renamed;

@@ -9,7 +9,7 @@ use crate::streams::{STREAMS_MAX, Streams};
 use crate::timestamp::Timestamp;
 use dray_core::options::{Durability, Overwrite, ResumeMode};
 use dray_core::rate::Class;
-use dray_core::{Result, StripeChoice, TransferId, plan};
+use dray_core::{RelPath, Required, Result, StripeChoice, TransferId, plan};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -249,7 +249,7 @@ impl Request {
     pub fn bytes_stated(&self) -> Option<u64> {
         let content = self.content.as_ref().and_then(|content| content.size);
         let range = self.selection.range.map(|range| range.length);
-        let listed = files::bytes(self);
+        let listed = files::bytes(&self.files);
         range.or(content).or(listed).or(self.bytes_expected)
     }
 
@@ -287,6 +287,21 @@ impl Request {
     pub fn files_min(&self) -> u64 {
         let listed = u64::try_from(self.files.len()).unwrap_or(u64::MAX);
         self.files_min.unwrap_or(listed.max(FILES_MIN))
+    }
+
+    /// Returns the include patterns. If the request lists files, each pattern matches one file.
+    #[must_use]
+    pub fn include(&self) -> Vec<String> {
+        match self.files.is_empty() {
+            true => self.selection.include.clone(),
+            false => files::patterns(&self.files),
+        }
+    }
+
+    /// Returns the requirements on the listed files, by the path of each file.
+    #[must_use]
+    pub fn required(&self) -> BTreeMap<RelPath, Required> {
+        files::required(&self.files)
     }
 
     /// Returns all places of the request.
@@ -396,6 +411,29 @@ fn check_several(request: &Request) -> Result<()> {
     Ok(())
 }
 
+/// Checks that no other field contradicts a list of files.
+fn check_listed(request: &Request) -> Result<()> {
+    if request.files.is_empty() {
+        return Ok(());
+    }
+    let selection = &request.selection;
+    let mut places = request.origin_places().chain([&request.destination]);
+    if request.sources.len() != 1 || !places.all(|place| place.url.ends_with('/')) {
+        let cause = "a request with files has one source. The URLs of the source, the replicas \
+            and the destination must end with a slash";
+        return Err(refused("files", cause));
+    }
+    if !selection.recursive {
+        let cause = "a request with files needs \"recursive\": true";
+        return Err(refused("selection.recursive", cause));
+    }
+    if !selection.include.is_empty() || !selection.exclude.is_empty() {
+        let cause = "a request with files cannot have patterns";
+        return Err(refused("selection", cause));
+    }
+    Ok(())
+}
+
 /// Checks that the source and all replicas have the same size. Places whose size neither the
 /// request nor a ticket answer states are not compared.
 fn check_sizes(request: &Request) -> Result<()> {
@@ -450,7 +488,8 @@ impl Check for Request {
         check_several(self)?;
         check_names(self)?;
         check_sizes(self)?;
-        files::check(self)?;
+        files::check(&self.files)?;
+        check_listed(self)?;
         self.selection.check()?;
         if let Some(content) = &self.content {
             content.check()?;
@@ -491,5 +530,7 @@ impl Check for Request {
     }
 }
 
+#[cfg(test)]
+mod listed_tests;
 #[cfg(test)]
 mod tests;

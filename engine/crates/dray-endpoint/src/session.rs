@@ -9,7 +9,7 @@ use crate::accounts::Accounts;
 use crate::live::Bounds;
 use crate::session::place::{Destination, destination, session_path, with_slash};
 use dray_api::timestamp::time;
-use dray_api::{ApiPath, Place, Request, Route, Side, Streams, files};
+use dray_api::{ApiPath, Place, Request, Route, Side, Streams};
 use dray_config::Config;
 use dray_config::roots::{Root, Roots};
 use dray_core::options::Options;
@@ -328,7 +328,7 @@ impl SessionRunner {
         let root = self.writable(to)?;
         let asked = &input.request.selection;
         let selection = Selection {
-            include: files::include(&input.request),
+            include: input.request.include(),
             exclude: asked.exclude.clone(),
             ..Selection::default()
         };
@@ -503,7 +503,7 @@ fn task(
         first_session: call.input.session,
         selection: Selection {
             recursive: selection.recursive,
-            include: files::include(request),
+            include: request.include(),
             exclude: selection.exclude.clone(),
             range,
             size: content.and_then(|content| content.size),
@@ -525,7 +525,7 @@ fn task(
         },
         content: Content {
             demanded: content.and_then(|content| content.demanded()),
-            required: files::required(request),
+            required: request.required(),
             range,
             ..Content::default()
         },

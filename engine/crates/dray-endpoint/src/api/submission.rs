@@ -6,7 +6,7 @@ use crate::session::check_clear_data;
 use crate::tier::SpaceRequest;
 use dray_access::{Action, Principal};
 use dray_api::api_path::{ApiPath, Side};
-use dray_api::{Check, Request, Route, files};
+use dray_api::{Check, Request, Route};
 use dray_core::options::{Options, Overwrite};
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_open::prepare::new_transfer_id;
@@ -47,7 +47,7 @@ impl Api {
         check_files(&request, &route)?;
         let patterns = Selection {
             recursive: request.selection.recursive,
-            include: files::include(&request),
+            include: request.include(),
             exclude: request.selection.exclude.clone(),
             links: request.selection.links,
             ..Selection::default()
