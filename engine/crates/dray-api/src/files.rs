@@ -98,3 +98,6 @@ pub(crate) fn check(files: &[FileWish]) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -531,6 +531,4 @@ impl Check for Request {
 }
 
 #[cfg(test)]
-mod listed_tests;
-#[cfg(test)]
 mod tests;
