@@ -74,12 +74,12 @@ def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> No
         rucio.add_rse(rse["name"], deterministic=True, volatile=False, **kind)
         protocol = {
             "scheme": rse.get("scheme", "file"),
-            "hostname": rse.get("hostname", ""),
-            "port": rse.get("port", 0),
+            "hostname": "",
+            "port": 0,
             "prefix": rse["prefix"],
-            "impl": rse.get("impl", "rucio.rse.protocols.posix.Default"),
+            "impl": "rucio.rse.protocols.posix.Default",
             "domains": DOMAINS,
-            "extended_attributes": rse.get("extended"),
+            "extended_attributes": None,
             **rse.get("protocol", {}),
         }
         rucio.add_protocol(rse["name"], protocol)

@@ -75,13 +75,11 @@ class Rucio:
         """
         return calls.call(self._inside, name, words, lambda: self.said("inside"))
 
-    def run(
-        self, *words: str, seconds: float = 120.0, env: Mapping[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
         """Run a program of Rucio's environment until it ends."""
         return subprocess.run(
             [ENVIRONMENT / "bin" / words[0], *words[1:]],
-            env={**self._env, **(env or {})},
+            env=self._env,
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -103,17 +101,6 @@ class Rucio:
     def ended(self) -> list[str]:
         """Return the names of the processes that have ended by themselves."""
         return [name for name, each in self._processes.items() if each.poll() is not None]
-
-    def begin(self, *words: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """Start a program of Rucio's environment in its own process group."""
-        return subprocess.Popen(
-            [ENVIRONMENT / "bin" / words[0], *words[1:]],
-            env={**self._env, **env},
-            cwd=self.folder,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
 
     def said(self, name: str) -> str:
         """Return the end of a process's log."""
