@@ -100,12 +100,12 @@ class Lane:
         for group in groups(rows, QUERY_MAX):
             try:
                 known = self._query(group)
-                refused = self._tape.existing(group, known)
             except DrayError as error:
                 failures = [self._refused(row, error) for row in group]
                 self._database.apply([each for each in failures if each is not None])
                 continue
-            self._database.apply(list(refused.values()))
+            refused = self._tape.existing(group, known)
+            self._database.apply([each for each in refused.values() if each is not None])
             rest = [row for row in group if row["file_id"] not in refused]
             prepare = functools.partial(self._prepare, known=known)
             prepared = list(self._workers.map(prepare, rest))

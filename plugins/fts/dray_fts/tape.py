@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 __all__ = ["Tape"]
 
 BATCH = 1000
+#: Files that wait are queried together, because any of them may be the next that is staged.
+ALL = 1 << 31
 ARCHIVED = ("TAPE", "DISK_AND_TAPE")
 EXISTS_REASON = "DESTINATION [17] Destination file exists and is on tape"
 _LOG = logging.getLogger(__name__)
@@ -57,25 +59,33 @@ class Tape:
         """Store the parts that the calls use."""
         self._endpoint = endpoint
         self._database, self._endpoints, self._limits = database, endpoints, limits
+        self._poll_at = 0.0
 
     def round(self) -> None:
         """Make all calls that are due."""
         name, database = self._endpoint, self._database
         for group in groups(database.at("STAGING", "source", name, BATCH), BATCH):
             self._apply(self._stage(_distinct(group)))
-        for group in _by_request(database.at("STARTED", "source", name, BATCH)):
-            self._apply(self._poll(group))
-        for group in groups(database.at("ARCHIVING", "dest", name, BATCH), BATCH):
-            self._apply(self._archive(group))
         for group in _by_request(database.flagged("to_release", name, BATCH)):
             self._release(group)
+        began = time.monotonic()
+        if began < self._poll_at:
+            return
+        for group in _by_request(database.at("STARTED", "source", name, ALL)):
+            self._apply(self._poll(group))
+        for group in groups(database.at("ARCHIVING", "dest", name, ALL), BATCH):
+            self._apply(self._archive(group))
+        # The queries of many files take at most half of the time.
+        ended = time.monotonic()
+        self._poll_at = ended + max(self._limits.poll_seconds, ended - began)
 
     def existing(
         self, rows: Sequence[Row], known: Mapping[str, Transfer | None]
-    ) -> dict[int, Change]:
+    ) -> dict[int, Change | None]:
         """Return the failures of files that a job must not overwrite, and that are on tape.
 
-        The endpoint itself compares only with the fast root, to which it copies.
+        The endpoint itself compares only with the fast root, to which it copies. ``None`` stands
+        for a file whose place the endpoint does not report now.
 
         :param known: transfers of the files. A file with a transfer was checked before.
         """
@@ -88,7 +98,10 @@ class Tape:
         ]
         if not asked:
             return {}
-        places = self._places(asked)
+        try:
+            places = self._places(asked)
+        except DrayError as error:
+            return {row["file_id"]: self._postponed(row, error, "ARCHIVING") for row in asked}
         return {row["file_id"]: failed(row, EXISTS_REASON) for row in asked if _is_on(places, row)}
 
     def is_on_tape(self, row: Row) -> bool:
