@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Fault", "Service"]
 
 SCOPE = "urn:globus:auth:scope:transfer.api.globus.org:all"
+HELD_SECONDS = 60.0
 CLIENT_ID = "4de65cd7-4363-4510-b652-f8d15a43a0af"
 CLIENT_SECRET = "local-secret"  # noqa: S105 - of the local service
 
@@ -51,12 +52,14 @@ class Fault:
     :param answer: answer instead of the right one. ``None`` closes the connection.
     :param is_done: carry the call out, and lose only its answer.
     :param count: number of calls.
+    :param held: if set, a call that is carried out gets its answer after this event.
     """
 
     path: str
     answer: Answer | None = None
     is_done: bool = False
     count: int = 1
+    held: threading.Event | None = None
 
 
 class RefusedError(Exception):
@@ -152,7 +155,12 @@ class Service:
             found = self._call(method, parts.path, parse_qs(parts.query), headers, body)
         except RefusedError as error:
             found = error.answer
-        return None if fault is not None else found
+        if fault is None:
+            return found
+        if fault.held is None:
+            return None
+        fault.held.wait(HELD_SECONDS)
+        return found
 
     def _fault(self, name: str) -> Fault | None:
         for fault in self.faults:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 import uuid
@@ -15,8 +16,9 @@ import dray_globus
 from dray.client import Content, Request, Selection
 from dray.errors import DrayError, DrayPermanentError
 from dray_globus import GlobusExecutor, Options
+from integration.globus import documents
 from integration.globus.conftest import HERE, THERE
-from integration.globus.service import CLIENT_SECRET, Fault
+from integration.globus.service import CLIENT_SECRET, Answer, Fault
 from integration.globus.tasks import Behaviour
 
 if TYPE_CHECKING:
@@ -214,6 +216,7 @@ def test_a_service_that_stays_busy_is_a_temporary_error(globus: Globus) -> None:
     with pytest.raises(DrayError, match="503") as caught:
         globus.executor(tries=1).submit(globus.request("/f", "/f"))
     assert (caught.value.kind, caught.value.status) == ("busy", "temporary")
+    assert caught.value.retry_after_seconds == 0
 
 
 def test_an_expired_token_is_renewed_in_the_middle(globus: Globus) -> None:
@@ -411,6 +414,22 @@ def test_a_query_of_many_transfers_is_one_call(globus: Globus) -> None:
     found = executor.query(ids)
     assert [transfer.state for transfer in found.values() if transfer] == ["done"] * 5
     assert globus.service.calls == ["GET /v0.10/task_list"]
+    # Another program knows only the ids of the tasks.
+    tasks = [executor.task_id(id) for id in ids]
+    shutil.rmtree(globus.state)
+    by_task = globus.executor().query(tasks)
+    assert {id: each and each.state for id, each in by_task.items()} == dict.fromkeys(tasks, "done")
+
+
+def test_a_task_that_the_list_does_not_contain_yet_is_found(globus: Globus) -> None:
+    write(globus.here / "f")
+    executor = globus.executor()
+    executor.wait(executor.submit(globus.request("/f", "/f", id="night")).id, 30)
+    empty = documents.listing("task_list", [], length=0, limit=1000, offset=0, total=0)
+    globus.service.faults.append(Fault("task_list", Answer(200, empty)))
+    (found,) = executor.query(["night"]).values()
+    assert found is not None
+    assert found.state == "done"
 
 
 def test_a_site_map_moves_a_root_of_an_endpoint(globus: Globus, tmp_path: Path) -> None:

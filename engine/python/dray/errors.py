@@ -85,7 +85,13 @@ class ErrorFields(TypedDict):
 
 
 class DrayError(Exception):
-    """An error of dray. :class:`str` returns one line that contains all attributes of the error."""
+    """An error of dray. :class:`str` returns one line that contains all attributes of the error.
+
+    :ivar retry_after_seconds: time after which the service accepts the call again, if the service
+        has reported it.
+    """
+
+    retry_after_seconds: float | None = None
 
     def __init__(
         self,

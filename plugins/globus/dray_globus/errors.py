@@ -127,9 +127,14 @@ def _of_api(error: globus_sdk.GlobusAPIError, operation: str) -> DrayError:
     kind = _KIND_OF_CODE.get(code.split(".")[0]) or _KIND_OF_STATUS.get(
         error.http_status, "internal" if error.http_status >= 500 else "other"
     )
-    return make(
+    made = make(
         kind, operation, f"the Transfer service answers {_said(error)}", _remedy(error, kind)
     )
+    # The other form of the header, a date, is not used by the Transfer service.
+    seconds = error.headers.get("Retry-After", "")
+    if seconds.isdecimal():
+        made.retry_after_seconds = float(seconds)
+    return made
 
 
 def _remedy(error: globus_sdk.GlobusAPIError, kind: ErrorKind) -> str:

@@ -121,13 +121,8 @@ class GlobusExecutor:
                     record.id, "an earlier submission with another request has no answer yet"
                 )
             return None
-        try:
-            found = self._report(record)
-        except DrayError as error:
-            if error.kind != "not_found":
-                raise
-            return None
-        if not found.is_terminal and record.body != job.body:
+        found = self._report_of_known(record)
+        if found is not None and not found.is_terminal and record.body != job.body:
             raise _other(record.id, f"task {record.task_id} with another request has not ended")
         return found
 
@@ -187,8 +182,11 @@ class GlobusExecutor:
         return self._cancelled(dataclasses.replace(record, is_overdue=True))
 
     def query(self, ids: Sequence[str]) -> dict[str, Transfer | None]:
-        """Return the states of several transfers with few calls. ``None`` for an unknown one."""
-        records = {id: self._records.get(id) for id in ids}
+        """Return the states of several transfers with few calls. ``None`` for an unknown one.
+
+        :param ids: ids of transfers, or of tasks that another program has submitted.
+        """
+        records = {id: self._records.get(id) or _record_of_task(id) for id in ids}
         by_task = {r.task_id: r for r in records.values() if r is not None and r.task_id}
         found: dict[str, Transfer | None] = dict.fromkeys(ids)
         tasks = list(by_task)
@@ -198,6 +196,10 @@ class GlobusExecutor:
                 documents = list(
                     self._client.task_list(limit=QUERY_MAX, filter={"task_id": batch})["DATA"]
                 )
+            listed = {str(document["task_id"]) for document in documents}
+            for unlisted in (by_task[task] for task in batch if task not in listed):
+                # The list contains a new task only after some time.
+                found[unlisted.id] = self._report_of_known(unlisted)
             for document in documents:
                 record = by_task.get(str(document["task_id"]))
                 if record is None:
@@ -315,9 +317,9 @@ class GlobusExecutor:
         record = self._records.get(id)
         if record is not None and record.task_id is not None:
             return record
-        if record is None and _is_uuid(id):
-            # A task that another program has submitted, for example the Globus web app.
-            return Record(id, "", "", task_id=id)
+        foreign = _record_of_task(id) if record is None else None
+        if foreign is not None:
+            return foreign
         raise make(
             "not_found",
             f"find transfer {id}",
@@ -332,6 +334,15 @@ class GlobusExecutor:
 
     def _report(self, record: Record) -> Transfer:
         return transfer_of(self._task(record), record)
+
+    def _report_of_known(self, record: Record) -> Transfer | None:
+        """Return the state of a task. ``None`` if the service does not know the task any more."""
+        try:
+            return self._report(record)
+        except DrayError as error:
+            if error.kind != "not_found":
+                raise
+            return None
 
     def _task(self, record: Record) -> GlobusTask:
         """Read a task. If it has faults, read its events; if it is paused, the pause rules."""
@@ -437,8 +448,10 @@ def _other(id: str, cause: str) -> DrayError:
     )
 
 
-def _is_uuid(text: str) -> bool:
+def _record_of_task(id: str) -> Record | None:
+    """Return a record for the id of a task that another program, as the web app, has submitted."""
     try:
-        return str(uuid.UUID(text)) == text.lower()
+        is_task = str(uuid.UUID(id)) == id.lower()
     except ValueError:
-        return False
+        return None
+    return Record(id, "", "", task_id=id) if is_task else None

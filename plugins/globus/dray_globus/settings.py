@@ -26,6 +26,8 @@ VARIABLES = (
     "AUTH_URL",
     "SITES",
     "STATE",
+    "TRIES",
+    "RETRY_AFTER_SECONDS_MAX",
 )
 """Names of the environment variables, without their prefix ``DRAY_GLOBUS_``."""
 
@@ -43,7 +45,8 @@ class Settings:
     :param auth_url: address of Globus Auth, instead of that of the SDK's environment.
     :param sites: the site map (:mod:`dray_globus.sites`).
     :param state: folder for the records of submissions.
-    :param tries: maximum number of repetitions of one call.
+    :param tries: maximum number of repetitions of one call. With 0, a busy service is an error
+        immediately.
     :param retry_after_seconds_max: maximum ``Retry-After`` that a call waits for.
     :param outage_seconds: time for which :meth:`GlobusExecutor.wait` tolerates a service that does
         not answer.
@@ -133,7 +136,18 @@ class Settings:
             auth_url=texts.get("auth_url"),
             sites=Path(texts["sites"]) if "sites" in texts else None,
             state=Path(texts["state"]) if "state" in texts else usual.state,
+            tries=int(_number(texts, "tries", usual.tries)),
+            retry_after_seconds_max=_number(
+                texts, "retry_after_seconds_max", usual.retry_after_seconds_max
+            ),
         )
+
+
+def _number(texts: Mapping[str, str], name: str, usual: float) -> float:
+    text = texts.get(name, str(usual))
+    if not re.fullmatch(r"[0-9]{1,9}(\.0)?", text):
+        raise usage("use the settings of Globus", f"{name} is {text!r}", "write a whole number")
+    return float(text)
 
 
 def _state() -> Path:
