@@ -275,6 +275,20 @@ def lose_submission(ids: list[str]) -> None:
             )
 
 
+def age_updates(hours: int) -> None:
+    """Make the last change of all requests ``hours`` hours older."""
+    import datetime
+
+    from rucio.db.sqla import models
+    from rucio.db.sqla.constants import DatabaseOperationType
+    from rucio.db.sqla.session import db_session
+
+    with db_session(DatabaseOperationType.WRITE) as session:
+        for id, at in session.query(models.Request.id, models.Request.updated_at).all():
+            before = at - datetime.timedelta(hours=hours)
+            session.query(models.Request).filter_by(id=id).update({"updated_at": before})
+
+
 def messages() -> list[Words]:
     """Return the payloads of Rucio's messages, oldest first."""
     from rucio.db.sqla import models
@@ -383,6 +397,7 @@ KNOWN = (
     age_requests,
     cancel_request,
     lose_submission,
+    age_updates,
     messages,
     replicas,
     pfns,

@@ -102,6 +102,10 @@ class Rucio:
         """Return the names of the processes that have ended by themselves."""
         return [name for name, each in self._processes.items() if each.poll() is not None]
 
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a program of Rucio's environment. :meth:`close` ends it."""
+        return self._start([ENVIRONMENT / "bin" / words[0], *words[1:]], words[-1].strip("-"))
+
     def said(self, name: str) -> str:
         """Return the end of a process's log."""
         text = (self.log / name).read_text(encoding="utf-8", errors="replace")

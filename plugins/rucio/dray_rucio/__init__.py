@@ -8,6 +8,8 @@ every try resumes from the durable data at the destination.
   policy package that registers the transfertool in every process of Rucio.
 - :mod:`dray_rucio.transfertool` is called by Rucio. :mod:`dray_rucio.report` has the results that
   Rucio reads.
+- :mod:`dray_rucio.routing` selects endpoints or Globus for each transfer. :mod:`dray_rucio.globus`
+  passes transfers between collections to the Globus Transfer service.
 - :mod:`dray_rucio.sending` submits a transfer of one or several files. :mod:`dray_rucio.staging`
   stages files of tape RSEs.
 - :mod:`dray_rucio.submission`, :mod:`dray_rucio.groups` and :mod:`dray_rucio.places` convert

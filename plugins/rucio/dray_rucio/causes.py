@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from dray_rucio.globus_places import is_globus
 from dray_rucio.places import NoPlaceError, site
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ CODES = (
     "admission_refused",
     "endpoint_refuses",
     "endpoint_unreachable",
+    "globus_inactive",
+    "globus_login",
+    "globus_paused",
+    "globus_retries",
+    "globus_unreachable",
     "last_try_failed",
     "no_distance",
     "no_dray_url",
@@ -111,6 +117,8 @@ def causes_of_file(file: FileFacts, rule: RuleFacts, answers: Answers) -> list[C
             text = f"request {request.id} belongs to the transfertool {request.tool}"
             remedy = f"look for the request at {request.host or request.tool}"
             return [Cause("other_tool", file.destination.name, text, remedy)]
+        if request.state == "SUBMITTED" and is_globus(request.host):
+            return _of_task(request, answers)
         if request.state == "SUBMITTED":
             return _of_submitted(request, answers)
         if request.state in ("WAITING", "PREPARING"):
@@ -132,6 +140,8 @@ def _of_rse(rse: RseFacts, answers: Answers) -> Cause | None:
     """Return the cause at an RSE that concerns every file there."""
     if rse.url is None:
         remedy = f"rucio rse attribute add --rse {rse.name} --key dray_url --value dray://HOST/ROOT"
+        if rse.collection is not None:
+            remedy += ", or give the other RSE a globus_endpoint_id"
         return Cause("no_dray_url", rse.name, f"RSE {rse.name} has no attribute dray_url", remedy)
     try:
         host = site(rse.name, rse.url, rse.pin).host
@@ -162,6 +172,8 @@ def _of_destination(file: FileFacts, answers: Answers) -> list[Cause]:
     if rse.waits_for_tape:
         text = f"Rucio must wait until files are on tape at {rse.name} (archive_timeout)"
         return [Cause("tape", rse.name, text, "let FTS move files to this RSE")]
+    if any(_is_by_globus(source.rse, rse) for source in file.sources):
+        return []
     cause = _of_rse(rse, answers)
     return [] if cause is None else [cause]
 
@@ -171,13 +183,20 @@ def _of_sources(file: FileFacts, answers: Answers) -> list[Cause]:
         text = f"{file.did} has no available replica"
         remedy = "upload the file again, or declare the file as lost"
         return [Cause("source_missing", file.destination.name, text, remedy)]
-    causes = [_of_source(source, file.destination.name, answers) for source in file.sources]
+    causes = [_of_source(source, file.destination, answers) for source in file.sources]
     # One usable source is enough.
     return [] if None in causes else [cause for cause in causes if cause is not None]
 
 
-def _of_source(source: SourceFacts, destination: str, answers: Answers) -> Cause | None:
-    name = source.rse.name
+def _is_by_globus(source: RseFacts, destination: RseFacts) -> bool:
+    """Return true if Globus moves the files between two RSEs. Endpoints come first."""
+    by_endpoints = source.url is not None and destination.url is not None
+    by_globus = source.collection is not None and destination.collection is not None
+    return by_globus and not by_endpoints
+
+
+def _of_source(source: SourceFacts, target: RseFacts, answers: Answers) -> Cause | None:
+    name, destination = source.rse.name, target.name
     if not source.rse.can_read:
         text = f"source RSE {name} is not available for reading"
         return Cause("rse_blocked", name, text, f"set the availability of {name} for reading")
@@ -195,12 +214,16 @@ def _of_source(source: SourceFacts, destination: str, answers: Answers) -> Cause
             "third_party_copy_write above 0 in the domain wan"
         )
         return Cause("protocol_mismatch", name, text, remedy)
-    return _of_rse(source.rse, answers)
+    return None if _is_by_globus(source.rse, target) else _of_rse(source.rse, answers)
 
 
 def _of_last_try(file: FileFacts, request: RequestFacts) -> Cause:
     where = file.destination.name
     error = request.error or ""
+    if "dray_globus login" in error:
+        # The remedy in each error of Globus about a missing login or consent.
+        text = f"the login at Globus or a consent is missing: {error}"
+        return Cause("globus_login", where, text, "log in as the error describes")
     if "not_found" in error:
         text = f"a replica of {file.did} is missing at its RSE: {error}"
         remedy = "declare the replica as bad, so that Rucio uses another replica"
@@ -255,6 +278,31 @@ def _of_submitted(request: RequestFacts, answers: Answers) -> list[Cause]:
     if waits is not None:
         causes.append(waits)
     return causes
+
+
+def _of_task(request: RequestFacts, answers: Answers) -> list[Cause]:
+    """Return the cause for which a Globus task does not move data."""
+    where = f"Globus task {request.transfer}"
+    failed = answers.errors.get(request.host or "")
+    if failed is not None:
+        code = "globus_login" if failed.kind == "unauthorized" else "globus_unreachable"
+        return [Cause(code, where, failed.message, failed.remedy or "see status.globus.org")]
+    task = answers.transfers.get(request.transfer)
+    if task is None:
+        text = "Globus does not know the task"
+        return [Cause("transfer_unknown", where, text, "wait for the poller; Rucio tries again")]
+    if task.is_terminal:
+        text = f"the task is {task.state}, and no poller has requested its state yet"
+        remedy = "check that rucio-conveyor-poller runs with transfertool = dray"
+        return [Cause("not_polled", where, text, remedy)]
+    if task.state == "queued":
+        text = "the task waits in the queue of Globus until other tasks of the client end"
+        return [Cause("transfer_waits", where, text, "wait; Globus runs few tasks concurrently")]
+    if task.error is None:
+        return []
+    codes = {"unauthorized": "globus_inactive", "unattended": "globus_paused"}
+    code = codes.get(task.error.kind, "globus_retries")
+    return [Cause(code, where, task.error.message, task.error.remedy)]
 
 
 def is_refused(transfer: Transfer | None) -> bool:

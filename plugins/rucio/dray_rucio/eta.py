@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from dray_rucio.globus_places import is_globus
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
@@ -91,6 +93,8 @@ def _end_of(file: FileFacts, answers: Answers) -> datetime | str:
         if transfer.state == "done":
             return transfer.ended_at
         return f"their transfers are {transfer.state}, and Rucio does not know this yet"
+    if is_globus(request.host):
+        return "Globus does not estimate the end of a task"
     if transfer.eta is not None:
         return transfer.eta
     if transfer.promised and transfer.eta_between is not None:

@@ -15,6 +15,7 @@ class RseFacts:
     :param url: attribute ``dray_url``, if the RSE has it.
     :param pin: attribute ``dray_pin``, if the RSE has it.
     :param waits_for_tape: true if Rucio must wait until a file is on tape (``archive_timeout``).
+    :param collection: attribute ``globus_endpoint_id``, if the RSE has it.
     """
 
     name: str
@@ -24,6 +25,7 @@ class RseFacts:
     can_read: bool
     can_write: bool
     waits_for_tape: bool
+    collection: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class RequestFacts:
     :param transfer: id of the transfer of a submitted request.
     :param is_live: false if the request is archived, so that no daemon handles it.
     :param created_at: time at which the request was made, with a time zone.
-    :param host: external host, which is the endpoint of a request that was submitted to dray.
+    :param host: external host of a submitted request: its endpoint or its Globus collection.
     """
 
     id: str

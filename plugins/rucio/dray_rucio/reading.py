@@ -17,6 +17,7 @@ from rucio.rse import rsemanager
 from sqlalchemy import func, select
 
 from dray_rucio.facts import FileFacts, RequestFacts, RseFacts, RuleFacts, SourceFacts
+from dray_rucio.globus import COLLECTION_ATTRIBUTE
 from dray_rucio.transfertool import PIN_ATTRIBUTE, URL_ATTRIBUTE
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ class _Reader:
             rse = get_rse(rse_id=id, session=self._session)
             attributes = list_rse_attributes(rse_id=id, session=self._session)
             url, pin = attributes.get(URL_ATTRIBUTE), attributes.get(PIN_ATTRIBUTE)
+            collection = attributes.get(COLLECTION_ATTRIBUTE)
             self._rses[id] = RseFacts(
                 name=rse["rse"],
                 url=None if url is None else str(url),
@@ -150,6 +152,7 @@ class _Reader:
                 can_read=bool(rse["availability_read"]),
                 can_write=bool(rse["availability_write"]),
                 waits_for_tape=attributes.get("archive_timeout") is not None,
+                collection=None if collection is None else str(collection),
             )
         return self._rses[id]
 

@@ -20,30 +20,31 @@ if TYPE_CHECKING:
 __all__ = ["install", "register"]
 
 MODULE = "rucio.core.transfer"
-SCHEME = "dray://"
+SCHEMES = ("dray://", "globus://")
 
 
 def register() -> None:
     """Register the transfertool in this process. Calling this again changes nothing."""
     from rucio.core import transfer
 
-    from dray_rucio.transfertool import NAME, DrayTransfertool
+    from dray_rucio.routing import RoutingTransfertool
+    from dray_rucio.transfertool import NAME
 
     # Other modules have references to this table, so it is extended and not replaced.
     table: dict[str, Any] = transfer.TRANSFERTOOL_CLASSES_BY_NAME
-    table.setdefault(NAME, DrayTransfertool)
+    table.setdefault(NAME, RoutingTransfertool)
     usual = transfer.FTS3Transfertool
     if getattr(usual, "is_drays", False):
         return
 
     class ByHost(usual):  # type: ignore[misc, valid-type]
-        """The class of FTS, except for hosts that are endpoints of dray."""
+        """The class of FTS, except for the hosts of dray's transfertool."""
 
         is_drays = True
 
         def __new__(cls, external_host: str, *words: Any, **named: Any) -> Any:  # noqa: ANN401
-            if str(external_host).startswith(SCHEME):
-                return DrayTransfertool(external_host, named.get("logger", logging.log))
+            if str(external_host).startswith(SCHEMES):
+                return RoutingTransfertool(external_host, named.get("logger", logging.log))
             return super().__new__(cls)
 
     transfer.FTS3Transfertool = ByHost

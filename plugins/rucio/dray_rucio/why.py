@@ -23,6 +23,7 @@ from dray import DrayError, DrayUsageError
 from dray.client import Request
 from dray_rucio import causes, eta
 from dray_rucio.causes import Answers, Cause
+from dray_rucio.globus_places import is_globus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +43,7 @@ NAMED_MAX = 3
 
 
 def ask_endpoints(rule: RuleFacts, hosts: Hosts) -> Answers:
-    """Call each endpoint of a rule, and query the rule's transfers.
+    """Call each endpoint of a rule, and query the rule's transfers and Globus tasks.
 
     Each endpoint is called with a short timeout, because the answer that it is unreachable is part
     of the result.
@@ -62,6 +63,12 @@ def ask_endpoints(rule: RuleFacts, hosts: Hosts) -> Answers:
     offers: dict[str, AdmissionVerdict] = {}
     for host, ids in wanted.items():
         try:
+            if is_globus(host):
+                # Only now, because importing Rucio reads its configuration and takes seconds.
+                from dray_rucio.globus import ask
+
+                transfers.update(ask(ids))
+                continue
             client = hosts.of(host, hurried=True)
             client.endpoint()
             found = _transfers(client, sorted(set(ids)))

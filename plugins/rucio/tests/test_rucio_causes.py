@@ -90,6 +90,35 @@ def test_causes_of_the_whole_rule(state: str, error: str | None, code: str) -> N
     assert cause.remedy
 
 
+def test_the_causes_of_a_globus_task() -> None:
+    collection = "globus://6c54cade-bde5-45c1-bdea-f4bd71dba2cc"
+    asked = dataclasses.replace(REQUEST, transfer="t1", host=collection)
+    file = dataclasses.replace(FILE, request=asked)
+
+    def code(transfer: Transfer | None) -> list[str]:
+        answers = Answers({}, {"t1": transfer}, {})
+        return [each.code for each in causes_of_file(file, RULE, answers)]
+
+    assert code(None) == ["transfer_unknown"]
+    assert code(Transfer("t1", "active")) == []
+    assert code(Transfer("t1", "queued")) == ["transfer_waits"]
+    assert code(Transfer("t1", "done")) == ["not_polled"]
+
+
+def test_two_collections_need_no_endpoint() -> None:
+    bare = dataclasses.replace(SOURCE, url=None, collection="c1")
+    target = dataclasses.replace(DESTINATION, url=None, collection="c2")
+    queued = dataclasses.replace(REQUEST, state="QUEUED", tool=None, host=None)
+
+    def codes(source: RseFacts) -> list[str]:
+        sources = (SourceFacts(source, True, None),)
+        file = dataclasses.replace(FILE, destination=target, sources=sources, request=queued)
+        return [each.code for each in causes_of_file(file, RULE, Answers({}, {}, {}))]
+
+    assert codes(bare) == ["not_picked_up"]
+    assert codes(dataclasses.replace(bare, url=SOURCE.url, collection=None)) == ["no_dray_url"]
+
+
 def test_a_rule_without_a_fault_has_no_cause_of_its_own() -> None:
     assert causes_of_rule(RULE) == []
 
