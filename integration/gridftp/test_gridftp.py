@@ -7,7 +7,6 @@ import os
 import random
 import subprocess
 import time
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,7 +100,7 @@ def test_a_tree_with_odd_names_is_copied(bench: Bench, grid: Server, folder: Pat
 
 
 def test_links_to_folders_and_pipes_are_reported(bench: Bench, grid: Server, folder: Path) -> None:
-    """A loop of links does not make the listing endless."""
+    """A loop of links does not make the listing endless, and the other entries are copied."""
     tree = folder / "tree"
     _bytes(tree / "file", 10, 1)
     (tree / "loop").symlink_to(".")
@@ -111,6 +110,8 @@ def test_links_to_folders_and_pipes_are_reported(bench: Bench, grid: Server, fol
     assert ended.code != 0
     assert "link to a folder" in ended.words
     assert "neither a file nor a folder" in ended.words
+    assert "a line of the listing is malformed" in ended.words
+    assert (folder / "in" / "file").read_bytes() == (tree / "file").read_bytes()
 
 
 def test_a_big_file_is_compared_with_the_servers_checksum(
@@ -122,8 +123,8 @@ def test_a_big_file_is_compared_with_the_servers_checksum(
     assert (folder / "in").read_bytes() == content
     log = (grid.logs / "gridftp.log").read_text(encoding="utf-8")
     assert log.count("New connection from") >= 3, "too few connections"
-    report = ended.report
-    assert f"{zlib.adler32(content):08x}" in str(report), report
+    # dray adds a notice if it publishes a file without this comparison.
+    assert ended.report["notices"] == []
 
 
 def test_a_killed_client_resumes(bench: Bench, grid: Server, folder: Path) -> None:
@@ -178,7 +179,7 @@ def test_errors_name_their_cause(bench: Bench, grid: Server, folder: Path) -> No
     secret.chmod(0)
     expired = grid.make_proxy("expired", datetime.timedelta(minutes=-5))
     past = {**grid.env, "X509_USER_PROXY": str(expired)}
-    cases = [
+    cases: list[tuple[str | Path, str | Path, dict[str, str], list[str]]] = [
         (f"{grid.url}{folder}/none", target, grid.env, ["not found"]),
         (f"{grid.url}{secret}", target, grid.env, ["permission denied"]),
         (f"{grid.url}{secret}", target, past, ["expired", "proxy-init"]),

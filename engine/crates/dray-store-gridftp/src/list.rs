@@ -51,10 +51,7 @@ impl FolderSource for Folders {
     }
 
     fn entries(&mut self, folder: &RelPath) -> Result<FolderEntries<Facts>> {
-        Ok(FolderEntries {
-            entries: self.0.entries(folder, OPERATION)?,
-            error: None,
-        })
+        self.0.entries(folder, OPERATION)
     }
 
     fn is_folder(entry: &Facts) -> bool {

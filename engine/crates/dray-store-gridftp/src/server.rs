@@ -8,6 +8,7 @@ use crate::url::{Url, for_library};
 use dray_core::connections::{Direction, Flow, Rule};
 use dray_core::lock::LockExt;
 use dray_core::{Checksum, End, Error, ErrorKind, Name, RelPath, Result};
+use dray_store::FolderEntries;
 use dray_store::connections::{ConnectionOptions, Connections};
 use std::ffi::CStr;
 use std::sync::Mutex;
@@ -16,7 +17,7 @@ use std::sync::Mutex;
 /// (`connections_max`). The value is estimated, not measured.
 const CONNECTIONS_MAX: usize = 8;
 
-/// Names of algorithms of CKSM, in the order in which they are requested.
+/// Algorithm to request. Servers also offer MD5 and SHA, which dray does not compute.
 const ALGORITHM: &CStr = c"ADLER32";
 
 /// A server, and its control connections. Each connection runs one operation at a time.
@@ -97,18 +98,20 @@ impl Server {
         &self,
         folder: &RelPath,
         operation: &str,
-    ) -> Result<Vec<(Result<Name>, Facts)>> {
+    ) -> Result<FolderEntries<Facts>> {
         let listing = self.run(folder, operation, 0, |session, url| session.entries(url))?;
         let mut is_folder = false;
-        let mut entries = Vec::new();
+        let mut found = FolderEntries::default();
         for line in lines(&listing) {
             let Some((facts, name)) = facts::parse(line) else {
+                // A name with a line break has this effect. The other lines are still valid.
                 let broken = Failure::Broken("a line of the listing is malformed");
-                return Err(broken.at(self.end, operation, folder));
+                found.error = Some(broken.at(self.end, operation, folder));
+                continue;
             };
             match facts.kind {
                 Kind::Dot => is_folder = true,
-                _ => entries.push((Name::new(name), facts)),
+                _ => found.entries.push((Name::new(name), facts)),
             }
         }
         // A server lists a file as one line about the file.
@@ -118,7 +121,7 @@ impl Server {
                 .cause("the path is a file, not a folder")
                 .remedy("write the URL without a slash at the end"));
         }
-        Ok(entries)
+        Ok(found)
     }
 
     /// Reads a range of a file.

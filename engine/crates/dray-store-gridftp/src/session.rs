@@ -43,7 +43,7 @@ struct Data {
     failed: Option<(u32, String)>,
 }
 
-/// What the callbacks have reported about the running operation.
+/// Reports of the callbacks about the running operation.
 #[derive(Default)]
 struct Progress {
     data: Option<Data>,

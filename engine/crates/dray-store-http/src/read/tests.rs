@@ -2,11 +2,12 @@ use super::read_content_range;
 use crate::server::FileVersion;
 use crate::{Credentials, HttpStore, HttpUrl};
 use dray_core::{End, ErrorKind, ModifiedTime, RelPath};
-use dray_store::{ReadHandle, ReadPurpose, ReadState, Readable as _};
+use dray_store::{ReadHandle, ReadPurpose, Readable as _};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 const OLD: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const NEW: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
