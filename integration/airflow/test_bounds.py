@@ -1,4 +1,4 @@
-"""A transfer ends ``bound_seconds`` after the last query by its task, and not before.
+"""The endpoint stops a running transfer ``bound_seconds`` after the last query by its task.
 
 docs/explanation/airflow-faults.md describes this behaviour.
 """

@@ -58,7 +58,7 @@ pub(super) fn count(chain: &[Parsed<'_>]) -> Result<usize> {
         ));
     };
     if chain[count..].iter().any(is_proxy) {
-        let cause = "the certificate chain is in the wrong order: a proxy follows its issuer";
+        let cause = "the certificate chain is in the wrong order: a proxy comes after its issuer";
         return Err(refused(cause, ORDER));
     }
     if own.certificate.is_ca() {
