@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx
 import pytest
 
-from integration.fts.conftest import make_pems
 from integration.fts.face import Face
+from integration.fts.pems import make_pems
 from integration.fts.test_jobs import arrived, make, pair
 from integration.harness.program import ROOT
 

@@ -153,6 +153,7 @@ pub fn sink_setup_of(
         machine: dray_session::sink::Config {
             options: options.clone(),
             demanded: None,
+            required: BTreeMap::new(),
             identity: Vec::new(),
             buffers: 16,
             buffer_bytes: options.object_bytes,
