@@ -264,12 +264,13 @@ class Client(Blocking):
         ticket stays unused until it expires. Only the holder of the peer's key can use a ticket.
 
         :param transfer: id of the transfer.
-        :param direction: the right of the other endpoint.
+        :param direction: ``read`` if the other endpoint may read the paths, ``write`` if it may
+            write to them.
         :param paths: the permitted paths, ``/ROOT/...``.
         :param peer_key: fingerprint of the other endpoint (:meth:`endpoint`).
         :param lifetime_seconds: lifetime of the ticket unless it is renewed, by default one hour.
-        :param renewable_seconds: time during which the sessions and the holder may renew the
-            ticket. By default the endpoint's maximum.
+        :param renewable_seconds: time during which the holder, and the sessions that use the
+            ticket, may renew it. By default the endpoint's maximum.
         :param overwrite: the strongest overwrite rule that the holder may use.
         :param bytes: number of bytes that the transfer will write. In a fast root of a tier, the
             ticket claims this space.

@@ -89,7 +89,7 @@ fn check_root(root: &Root, name: &str, copies: &[ApiPath], kind: &str) -> Result
             let operation = format!("use the {kind} root /{}", root.name());
             Err(Error::new(ErrorKind::NotFound, End::Here, operation)
                 .cause(format!(
-                    "the root has neither a file {name} nor a {kind} copy of the tier"
+                    "the root has no file {name}, and the tier has no {kind} copy in the root"
                 ))
                 .remedy(format!(
                     "mount the file system of the {kind} root and restart the endpoint; if the \

@@ -1,6 +1,7 @@
-//! Policies of a tier: BBOS, and the policies that section 5.3 compares with it.
+//! Policies of a tier: BBOS, and the policies that section 5.3 of the dissertation on BBOS compares
+//! with it.
 //!
-//! LRU and FIFO, which the paper also compares, do not choose rates. They choose the versions to
+//! LRU and FIFO, which the dissertation also compares, do not choose rates. They choose the versions to
 //! demote and delete ([`super::victims::Order`]).
 
 use super::device::DeviceModel;

@@ -335,9 +335,9 @@ impl Level {
             .unwrap_or(0)
     }
 
-    /// Returns the next entry of the folder and its disk. First, each disk lists its entries up to
-    /// its first subfolder. Only then do the subfolders follow, so that the files of a small folder
-    /// come before its subfolders.
+    /// Returns the next entry of the folder, and the disk that holds the entry. In the first round,
+    /// each disk lists its entries up to its first subfolder. In the second round, each disk lists
+    /// its other entries. So in a small folder, the files of all disks come before the subfolders.
     fn next(&mut self) -> Option<(usize, Result<Flat>)> {
         loop {
             let Some(part) = self.parts.get_mut(self.at) else {
