@@ -97,6 +97,7 @@ class Host:
         for name in (*PACKAGE_BUILDERS, "lintian", "cpio"):
             self.program(name, "exit 0")
         libraries = ["libXrdAccSciTokens-5.so", "libXrdCeph-5.so", "libmagic.so.1"]
+        libraries.append("libglobus_ftp_client.so.2")
         libraries = [f"any-linux/{library}" for library in libraries]
         for library in (
             *libraries,
@@ -107,7 +108,8 @@ class Host:
             path.touch()
         (self.system / "usr" / "bin").mkdir(parents=True)
         self.program("python3", f'exec {sys.executable} "$@"', self.system / "usr" / "bin")
-        for name in ("mkfs.xfs", "nginx", "glusterd", "glusterfs", "debootstrap"):
+        servers = ("mkfs.xfs", "nginx", "glusterd", "glusterfs", "globus-gridftp-server")
+        for name in (*servers, "debootstrap"):
             (self.system / "usr" / "sbin").mkdir(parents=True, exist_ok=True)
             self.program(name, "exit 0", self.system / "usr" / "sbin")
         for header in HEADERS:
@@ -199,6 +201,8 @@ def test_a_bare_host_gets_one_list_of_all_packages(host: Host) -> None:
         "xrootd-ceph-plugins",
         "glusterfs-server",
         "glusterfs-client",
+        "globus-gridftp-server-progs",
+        "libglobus-ftp-client2",
         "libmagic1",
         "python3-m2crypto",
         "iperf3",
