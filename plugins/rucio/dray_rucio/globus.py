@@ -72,7 +72,11 @@ class _Pause:
             return self._error if time.monotonic() < self._until else None
 
     def note(self, error: DrayError) -> None:
-        """Begin a pause if the error is temporary: as long as the service requests, if it does."""
+        """Begin a pause if the error is temporary.
+
+        If the service has sent a time (``Retry-After``), the pause lasts for this time, and
+        otherwise for ``away_seconds``.
+        """
         if error.kind not in LATER_KINDS:
             return
         seconds = error.retry_after_seconds
@@ -231,9 +235,7 @@ class GlobusTransfertool(Transfertool):
     ) -> dict[str, str]:
         """Change nothing, because Globus has no priorities. The change of the rule succeeds."""
         del timeout
-        return {
-            "http_message": f"Globus task {transfer_id} has no priority, so it is not {priority}"
-        }
+        return {"http_message": f"Globus has no priorities; task {transfer_id} ignores {priority}"}
 
     def _submit(self, transfer: Any) -> str:  # noqa: ANN401 - Rucio's
         error = pause.error
@@ -271,8 +273,8 @@ class GlobusTransfertool(Transfertool):
     def _source(self, transfer: Any) -> tuple[str, str]:  # noqa: ANN401 - Rucio's
         """Return the URL of the source and its RSE.
 
-        If an earlier submission has no answer, its source is used again: a repeated submission must
-        be equal.
+        If an earlier submission has no answer, its source is used again, because the repeated
+        submission must be equal to it.
         """
         found: list[tuple[str, str]] = []
         for each in transfer.sources:
@@ -291,7 +293,7 @@ class GlobusTransfertool(Transfertool):
         return found[0]
 
     def _deadline(self, rule_id: str | None) -> datetime | None:
-        """Return the deadline of a rule, if it has not passed. A late file is better than none."""
+        """Return the deadline of a rule. A deadline that has passed is ignored."""
         if rule_id is None or not hosts.settings.heeds_meta:
             return None
         from rucio.core.rule import get_rule

@@ -47,8 +47,10 @@ class RequestStore:
     def set(self, key: str, value: dict[str, Any]) -> None:
         """Store the record of a request.
 
-        :raises DrayPermanentError: if Rucio has deleted the request. After the submission, the
-            record is kept in memory, because Rucio then cancels the task by its id.
+        If Rucio has deleted the request after its submission, the record is kept in memory. The
+        submission then returns the id of the task, and Rucio cancels the task.
+
+        :raises DrayPermanentError: if Rucio has deleted the request before its submission.
         """
         kept = {name: each for name, each in value.items() if name != "id"}
         if _store(key, kept):

@@ -38,7 +38,7 @@ def register() -> None:
         return
 
     class ByHost(usual):  # type: ignore[misc, valid-type]
-        """The class of FTS, except for the hosts of dray's transfertool."""
+        """Creates the tool for FTS, or dray's tool for an external host of dray or Globus."""
 
         is_drays = True
 

@@ -41,7 +41,7 @@ class DrayReport(TransferStatusReport):
     def __init__(self, request_id: str, transfer: Transfer, host: str, error: str | None) -> None:
         """Store an outcome.
 
-        :param transfer: a transfer that has ended, or whose file has.
+        :param transfer: a transfer that has ended, or in which the file has ended.
         :param host: external host, which is the endpoint of the transfer.
         :param error: error of the request. ``None`` if its file is at the destination.
         """

@@ -37,7 +37,7 @@ def made_at(request_id: str, *, session: Session) -> datetime | None:
 def note(request_ids: Sequence[str], external_id: str, *, session: Session) -> None:
     """Store the id of the transfer before it is submitted.
 
-    If the submitter is killed before Rucio stores the id, the next try finds the transfer by it.
+    If the submitter is killed before Rucio stores the id, the next try finds the transfer.
     """
     for ids in _parts(request_ids):
         session.execute(

@@ -40,7 +40,11 @@ class RoutingTransfertool(DrayTransfertool):
         transfer_path: list[Any],
         logger: Any = logging.log,  # noqa: ANN401 - Rucio's
     ) -> tuple[list[Any], TransferToolBuilder | None]:
-        """Accept the first hop of a path. Endpoints come first, because they keep promises."""
+        """Accept the first hop of a path.
+
+        If the RSEs have endpoints and collections, the endpoints move the file, because only
+        endpoints promise deadlines and rates.
+        """
         hop = transfer_path[0]
         if _by_endpoints(hop.src.rse, hop.dst.rse):
             return super().submission_builder_for_path(transfer_path, logger)

@@ -262,7 +262,8 @@ class DrayTransfertool(Transfertool):
 
         Rucio calls this only once. If the endpoint is unreachable, this process cancels the
         transfers later. A transfer of several files is cancelled when Rucio has no other request
-        of the transfer. Rucio's transaction must end first, so this is always done later.
+        of the transfer. This process looks for other requests later, when Rucio's transaction has
+        ended.
         """
         del timeout
         missed: DrayError | None = None
