@@ -195,8 +195,8 @@ class Database:
         states = filters.get(f"{what}_state")
         if states is None:
             return self._all(f"{table} WHERE {words} {end}", *values)
-        # One index for each state is in the order of the list. So a list reads at most `limit` rows
-        # of each state, and does not sort all jobs.
+        # The query of one state reads an index that has the order of the list. So it reads at most
+        # `limit` rows of each state, and does not sort all jobs.
         part = f"SELECT * FROM ({table} WHERE {words} AND {what}_state = ? {end})"
         text = f"{' UNION ALL '.join([part] * len(states))} {end}"
         return self._all(text, *(each for state in states for each in (*values, state)))
@@ -311,7 +311,7 @@ class Database:
                 _settle(db, job_id, now)
 
     def postpone(self, file_id: int, due: float, reason: str, *, is_away: bool) -> None:
-        """Make the call that a file waits for later.
+        """Postpone the call for which a file waits.
 
         :param is_away: true if an endpoint did not answer. The database keeps the time of the first
             such call.

@@ -56,7 +56,7 @@ class _Prepared:
 
 
 class Lane:
-    """Makes the calls to one endpoint of destinations, and to the endpoints of its sources."""
+    """Makes the calls about files with the same destination endpoint."""
 
     def __init__(
         self, endpoint: str, database: Database, endpoints: Endpoints, limits: Limits

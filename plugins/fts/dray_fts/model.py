@@ -49,7 +49,7 @@ class File:
     """A file of a job: one source and one destination.
 
     :param index: number of the file. Alternatives of a file have the same number.
-    :param begins: false for a later alternative or hop, which waits for the one before.
+    :param begins: false for a later alternative or hop, which waits for the previous one.
     :param stages: true if the file is staged before its copy, or instead of a copy.
     :param archives: true if the file ends when it is archived.
     :param deletes: true if the file is deleted, and not copied. Both URLs are then the same.

@@ -1,7 +1,8 @@
 """The calls about tape: stages files before their copies, and waits until copies are archived.
 
-The slow root of an endpoint takes the place of the tape. The endpoint stages with its tape API. It
-archives with a staging call, because the tape API has no call to archive.
+The slow root of an endpoint takes the place of the tape. To stage files, the service calls the tape
+API of the endpoint. To archive files, it makes a staging call, because the tape API has no call for
+this.
 """
 
 from __future__ import annotations
@@ -82,10 +83,11 @@ class Tape:
     def existing(
         self, rows: Sequence[Row], known: Mapping[str, Transfer | None]
     ) -> dict[int, Change | None]:
-        """Return the failures of files that a job must not overwrite, and that are on tape.
+        """Return the failures of files whose destination is on tape and must not be overwritten.
 
-        The endpoint itself compares only with the fast root, to which it copies. ``None`` stands
-        for a file whose place the endpoint does not report now.
+        The endpoint itself looks for an existing file only on the fast root, to which it copies. If
+        the endpoint does not answer, the result has ``None`` for each file that waits for another
+        call.
 
         :param known: transfers of the files. A file with a transfer was checked before.
         """
@@ -126,8 +128,9 @@ class Tape:
     def _stage(self, rows: Sequence[Row]) -> list[Change | None]:
         """Request to stage files.
 
-        A kill before the commit of the id repeats the request. The endpoint then makes no second
-        copy, and the pin of the first request ends with its lifetime.
+        If the service is killed before it has stored the id of the request, it makes another
+        request. The endpoint then makes no second copy, and the pin of the first request ends with
+        its lifetime.
         """
         files = [
             TapeFile(row["source_path"], params_of(row)["pin_seconds"], _metadata(row))
@@ -265,7 +268,7 @@ def _metadata(row: Row) -> dict[str, object]:
 
 
 def _distinct(rows: Sequence[Row]) -> list[Row]:
-    """Return at most one row for each path. Another row of the path needs a pin of its own."""
+    """Return one row for each path. Other rows of the path get a request and a pin of their own."""
     return list({row["source_path"]: row for row in reversed(rows)}.values())
 
 
