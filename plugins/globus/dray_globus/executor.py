@@ -449,7 +449,7 @@ def _other(id: str, cause: str) -> DrayError:
 
 
 def _record_of_task(id: str) -> Record | None:
-    """Return a record for the id of a task that another program, as the web app, has submitted."""
+    """Return a record for the id of a task that another program has submitted."""
     try:
         is_task = str(uuid.UUID(id)) == id.lower()
     except ValueError:
