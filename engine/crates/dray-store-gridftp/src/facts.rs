@@ -60,8 +60,9 @@ pub(crate) fn parse(line: &[u8]) -> Option<(Facts, &[u8])> {
     Some((facts, name))
 }
 
-/// Returns the position of the space before the name. The target of a link, which is a fact, may
-/// contain spaces, so the name follows the first semicolon and space after the start of that fact.
+/// Returns the position of the space before the name. Every fact ends with a semicolon. One of the
+/// facts is the target of a link, which may contain spaces. So the name begins after the first space
+/// that follows a semicolon.
 fn separator(line: &[u8]) -> Option<usize> {
     let first = line.iter().position(|byte| *byte == b' ')?;
     if line.get(first.checked_sub(1)?) == Some(&b';') {

@@ -109,8 +109,8 @@ pub fn is_loaded() -> bool {
 }
 
 impl Library {
-    /// Returns the text of an error object and the code of the server's answer in it, which is 0
-    /// for an error of another origin. The caller keeps the object.
+    /// Returns the code of the server's answer in an error object, and the text of the object. The
+    /// code is 0 if the error does not come from an answer. The caller keeps the object.
     ///
     /// # Safety
     /// `error` is an error object of the library.

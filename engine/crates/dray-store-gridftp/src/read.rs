@@ -7,7 +7,7 @@ use dray_store::state_watch::StateWatch;
 use dray_store::{ReadHandle, ReadState};
 use std::sync::Arc;
 
-/// Returns the time of the last modification. A server without this fact has the time 0.
+/// Returns the time of the last modification, or 0 if the server has not sent this fact.
 pub(crate) fn modified(found: &Facts) -> ModifiedTime {
     found.modified.unwrap_or(ModifiedTime {
         seconds: 0,

@@ -19,8 +19,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Time for a checksum. A server without a stored checksum reads the whole file.
 const CHECKSUM_MAX: Duration = Duration::from_secs(1800);
 
-/// Time for the end of an aborted operation. The library closes the connection without an answer
-/// of the server, so the operation usually ends within milliseconds.
+/// Maximum time to wait for the end of an aborted operation. The library closes the connection and
+/// does not wait for the server, so the operation usually ends within milliseconds.
 const ABORT_MAX: Duration = Duration::from_secs(10);
 
 /// Bytes that the library may write at a time. A longer range is read in several pieces.

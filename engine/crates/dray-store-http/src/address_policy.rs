@@ -66,7 +66,7 @@ impl FromStr for AddressSet {
 /// the address and no set in `allow` does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddressPolicy {
-    /// Exceptions of `deny`.
+    /// Exceptions to `deny`.
     pub allow: Vec<AddressSet>,
     /// Denied addresses. If the list is empty, all addresses are permitted.
     pub deny: Vec<AddressSet>,

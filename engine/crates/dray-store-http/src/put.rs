@@ -86,8 +86,7 @@ impl HttpStore {
     ///
     /// # Errors
     /// `AlreadyExists`; `ChecksumMismatch` if the server stored other bytes, or if the file does not
-    /// have the expected checksum; `SourceChanged`;
-    /// errors of the server.
+    /// have the expected checksum; `SourceChanged`; errors of the server.
     pub fn put(&self, sending: &Sending<'_>, tell: &(dyn Fn(u64) + Sync)) -> Result<()> {
         let server = self.server();
         let path = sending.path;

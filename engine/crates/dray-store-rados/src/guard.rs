@@ -8,8 +8,8 @@ use crate::pool::Step;
 /// object gets the generation. On an object with another generation the operation fails.
 ///
 /// The attribute follows the bytes of the writes. librados sends the bytes of all steps in one
-/// piece, and an OSD receives this piece at the start of a page. Behind an attribute, the bytes of a
-/// write would not be aligned, and bluestore would copy them once more.
+/// piece, and an OSD receives this piece at the start of a page. If the attribute came first, the
+/// bytes of a write would not be aligned, and bluestore would copy them once more.
 pub(crate) fn guarded<'a>(
     before: Before,
     writes: &[Step<'a>],

@@ -56,9 +56,9 @@ pub(crate) struct How {
     pub(crate) is_once: bool,
     /// Maximum duration of a call in seconds. Set if another server has the file too.
     pub(crate) seconds: Option<u32>,
-    /// Set if a new modification time is not an error, as long as the size is the same. If the
-    /// reader finds a new time, it sets the flag to true, because only a checksum of the whole file
-    /// shows whether the content has changed.
+    /// `Some` if a new modification time is not an error, as long as the size is the same. If the
+    /// reader finds a new time, it sets the flag to true. The caller then compares the checksum of
+    /// the whole file, because only the checksum shows whether the content has changed.
     pub(crate) new_time: Option<Arc<AtomicBool>>,
 }
 

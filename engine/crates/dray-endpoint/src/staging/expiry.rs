@@ -69,8 +69,8 @@ impl Expiry {
         // The query also returns the postponed copies, so their number is added to the limit.
         let limit = COPIES_MAX.saturating_add(u32::try_from(later.len()).unwrap_or(u32::MAX));
         let rows = self.queue.staging().expired(now, limit)?;
-        // The eviction of a version is refused while the version is `demoting`. The transfers of
-        // these copies have ended, perhaps after the last round of their tiers.
+        // The eviction of a copy is refused while its version is `demoting`. The demotion may have
+        // ended after the last round of the tier, so record its end now.
         if !rows.is_empty() {
             self.tiers.record_all_demotions()?;
         }
