@@ -365,8 +365,8 @@ mod tests {
         }
     }
 
-    /// A fake server that sends a new time after each call, and whose answer number `slow` (the
-    /// first is 0) takes until the other end of the channel is closed.
+    /// A fake server whose file has a new time after each call. The checksum request with the
+    /// number `slow` (the first is 0) takes until the other end of the channel is closed.
     struct Renewing {
         slow: u32,
         calls: Mutex<(u32, Receiver<()>)>,

@@ -78,9 +78,9 @@ struct Request {
 }
 
 impl Request {
-    /// Returns the checksum that the client has sent, and its setting for comparisons with the
-    /// other end. The copy is compared with the client's checksum, so the other end then needs no
-    /// checksum of its own.
+    /// Returns the checksum that the client has sent, and whether the copy must also be compared
+    /// with a checksum of the other end. If the client has sent a checksum, the copy is compared
+    /// with it, so the other end need not offer a checksum.
     fn checksums(&self) -> (Option<Checksum>, Sums) {
         let demanded = read_repr_digest(&self.repr_digest);
         if demanded.is_none() && !self.repr_digest.trim().is_empty() {
