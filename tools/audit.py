@@ -41,8 +41,8 @@ LICENCES_ALLOWED = frozenset(
 
 #: Both files fill .venv (docs/decisions/0019-airflow-in-the-common-environment.md).
 REQUIREMENTS = ("requirements-dev.txt", "requirements-airflow.txt")
-#: Fill .tools/rucio, .tools/fts and .tools/sbom. The versions differ from those in .venv, so only
-#: the lines are checked.
+#: These files fill .tools/rucio, .tools/fts and .tools/sbom. Their versions differ from those in
+#: .venv, so only the lines of the files are checked.
 REQUIREMENTS_APART = (
     "requirements-rucio.txt",
     "requirements-fts.txt",

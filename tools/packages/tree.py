@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Plug-ins of the server, for the version of XRootD whose headers were installed, and the library
-#: of the client. Both programs look for this library in `../lib/dray`, relative to their folder
-#: (engine/crates/dray-store-xrootd/src/client.rs).
+#: of the client. `dray` and `dray-xrootd-tpc` look for the library of the client in `../lib/dray`,
+#: relative to their own folder (engine/crates/dray-store-xrootd/src/client.rs).
 XROOTD_LIBRARIES = (
     "libdray-xrdcl.so",
     "libDrayXrdCtl-{major}.so",
