@@ -51,7 +51,7 @@ class Fault:
     :param path: pattern of ``METHOD /PATH``.
     :param answer: answer instead of the right one. ``None`` closes the connection.
     :param is_done: carry the call out, and lose only its answer.
-    :param count: number of calls.
+    :param count: number of calls that have the fault.
     :param held: if set, a call that is carried out gets its answer after this event.
     """
 

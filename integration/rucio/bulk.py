@@ -32,10 +32,10 @@ WARM = 20
 
 
 def rule(scene: Scene, dataset: str, count: int, size: int) -> dict[str, float]:
-    """Run a rule. Return the seconds of the submitter, of all files at the endpoint, and of Rucio.
+    """Run a rule. Return the seconds from the start of the submitter to three events.
 
     ``submitted``: the submitter has submitted all files. ``arrived``: the endpoint has all files.
-    ``ok``: the rule is OK, after the poller and the finisher.
+    ``ok``: the poller and the finisher have run, and the rule is OK.
     """
     root = str(scene.ends["a"].root("data"))
     scene.do("register", rse="A-DATA", dataset=dataset, root=root, count=count, size=size)

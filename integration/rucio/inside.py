@@ -122,8 +122,8 @@ def register(rse: str, dataset: str, root: str, count: int, size: int) -> None:
     """Create files of random bytes in the folder of an RSE, and register them as a dataset.
 
     If there are many files, the DID is a container of datasets: SQLite refuses the queries with
-    which Rucio makes a rule for a dataset of more than a thousand files.
-    Much faster than an upload of many files. To save space, many files are links to few contents.
+    which Rucio makes a rule for a dataset of more than a thousand files. This function is much
+    faster than an upload of many files. To save space, many files are links to few contents.
     """
     import hashlib
 

@@ -1,8 +1,8 @@
 """Poll the transfers of one transfertool in short cycles.
 
 ``python -m integration.rucio.poll TOOL`` runs in Rucio's environment. Each cycle is one run of
-Rucio's poller. A poller that runs continuously ignores a request for ten minutes after it has asked
-for its state.
+Rucio's poller. A poller that runs continuously ignores a request for ten minutes after the poller
+has asked for the state of the request.
 """
 
 from __future__ import annotations
