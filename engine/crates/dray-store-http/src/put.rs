@@ -119,11 +119,14 @@ impl HttpStore {
         match sending.expected {
             Some(Expected { checksum, origin }) if !checksum.matches(&sums) => {
                 let fault = Error::new(ErrorKind::ChecksumMismatch, End::Source, OPERATION);
-                Err(fault.file(path).cause(format!(
+                let cause = format!(
                     "{origin} contains the checksum {checksum}, but the sent bytes have the \
                         checksum {}; the server may have stored these bytes",
                     checksum.same_algorithm(&sums)
-                )))
+                );
+                Err(fault.file(path).cause(cause).remedy(
+                    "check if the file is damaged, then request the copy again with its checksum",
+                ))
             }
             _ => verify(server, sending, state.len(), &sums, tell),
         }
