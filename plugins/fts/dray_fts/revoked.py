@@ -56,7 +56,7 @@ class Revocations:
     def check(self, chain: Sequence[Certificate]) -> None:
         """Check a chain that OpenSSL has verified, from the client's certificate to the authority.
 
-        :raises RevokedError: if a certificate is revoked, or if a list of its authority has ended
+        :raises RevokedError: if a certificate is revoked, or if a list of its authority has expired
             or has a wrong signature.
         """
         if self._path is None:
@@ -117,15 +117,20 @@ def _check(
     subject = certificate.subject.rfc4514_string()
     key = issuer.public_key()
     if not each.is_signature_valid(key):  # type: ignore[arg-type]
-        raise RevokedError(f"the revocation list {path} is not signed by the issuer of {subject}")
+        raise RevokedError(
+            f"the revocation list {path} is not signed by the issuer of {subject}; ask the "
+            "administrator of the service to replace it"
+        )
     until = _until(each)
     if until is not None and until < datetime.now(timezone.utc):
         raise RevokedError(
-            f"the revocation list {path} ended at {until:%Y-%m-%dT%H:%M:%SZ}; ask the "
+            f"the revocation list {path} expired at {until:%Y-%m-%dT%H:%M:%SZ}; ask the "
             "administrator of the service to renew it"
         )
     if each.get_revoked_certificate_by_serial_number(certificate.serial_number) is not None:
-        raise RevokedError(f"the certificate {subject} is revoked ({path})")
+        raise RevokedError(
+            f"the certificate {subject} is revoked by the list {path}; use another certificate"
+        )
 
 
 def _until(each: CertificateRevocationList) -> datetime | None:
