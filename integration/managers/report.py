@@ -99,8 +99,8 @@ class Report:
             permitted = self._twice_max(leg)
             if leg.twice > permitted:
                 found.append(
-                    f"{leg.task}: {leg.twice / MIB:.1f} MiB were sent twice, and at most "
-                    f"{permitted / MIB:.1f} MiB were not durable"
+                    f"{leg.task}: {leg.twice / MIB:.1f} MiB were sent twice, but only "
+                    f"{permitted / MIB:.1f} MiB are permitted (data that was not durable, overhead)"
                 )
         if self.deadline is not None and not self.deadline.is_kept:
             found.append(
