@@ -26,7 +26,7 @@ pub(super) fn destination(
         );
     }
     if request.is_into_folder() || to.is_folder {
-        // Without claims: the names in a source folder are not known yet.
+        // If a source is a folder, nothing is claimed, because the names in it are not known yet.
         let claims = match sources.iter().any(|source| source.is_folder) {
             true => Vec::new(),
             false => {

@@ -27,8 +27,8 @@ const GROUP_ENTRIES_LEAST: usize = 128;
 const LATE_INTERVALS: u32 = 8;
 
 /// The late group is synced when its bytes reach those of a full group divided by this number. The
-/// rest is for the objects of the other targets, which arrive while the late group is synced. The
-/// value is estimated, not measured.
+/// other bytes of a full group are left for objects of the other targets, which arrive while the
+/// late group is synced. The value is estimated, not measured.
 const LATE_PART: u64 = 4;
 
 #[derive(Debug, Default)]
