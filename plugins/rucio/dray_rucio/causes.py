@@ -221,7 +221,7 @@ def _of_last_try(file: FileFacts, request: RequestFacts) -> Cause:
     where = file.destination.name
     error = request.error or ""
     if "dray_globus login" in error:
-        # The remedy in each error of Globus about a missing login or consent.
+        # Each error of Globus about a missing login or consent has this command in its remedy.
         text = f"the login at Globus or a consent is missing: {error}"
         return Cause("globus_login", where, text, "log in as the error describes")
     if "not_found" in error:
