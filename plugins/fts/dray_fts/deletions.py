@@ -44,7 +44,8 @@ class Deletions:
         rows = self._database.at("DELETE", "dest", self._endpoint, BATCH)
         if not rows:
             return
-        # Stored before the calls: after a kill, a missing file is a file that was removed.
+        # The time is stored before the calls. So if a repeated call does not find a file, the
+        # earlier call has removed the file.
         now = time.time()
         new = [row for row in rows if row["start_time"] is None]
         self._database.apply([Change(row["file_id"], "DELETE", start_time=now) for row in new])

@@ -83,7 +83,7 @@ def identify(
             401, "no credential; send a client certificate that the service trusts, or a token"
         )
     try:
-        # In each call, because a connection may stay open after a revocation.
+        # Checked in each call, because a connection may stay open after a revocation.
         revocations.check(chain)
         dn = subject_of(owner_of(chain))
     except ValueError as error:

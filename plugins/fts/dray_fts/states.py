@@ -41,7 +41,7 @@ QUEUE_REASON = "The transfer has been staying too long in the queue"
 """FTS's reason of a file that has waited longer than ``max_time_in_queue``."""
 REASON_CHARACTERS_MAX = 2000
 
-#: States of a job of which no transfer runs, and the states that its units may have.
+#: States of a job without a running transfer, each with the states that the units may have.
 _EARLY = {
     "DELETE": {"DELETE"},
     "STAGING": {"STAGING", "STARTED"},
