@@ -39,7 +39,7 @@ rucio=$root/.tools/rucio
 # build M2Crypto on every host, so the environment uses Debian's Python and its packages.
 requirements_fts=$root/tools/requirements-fts.txt
 fts=$root/.tools/fts
-# Only a test of the packages uses it.
+# Only a test of the packages uses the schemas of SBOMs.
 requirements_sbom=$root/tools/requirements-sbom.txt
 sbom=$root/.tools/sbom
 # Package with the tree of many small files for the benchmark (see integration/bench/datasets.py).

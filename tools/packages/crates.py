@@ -79,7 +79,7 @@ def edges(tree: str) -> dict[tuple[str, str], list[tuple[str, str]]]:
 def reachable(
     graph: dict[tuple[str, str], list[tuple[str, str]]], root: tuple[str, str]
 ) -> set[tuple[str, str]]:
-    """Return the crates that a crate uses, directly or through other crates, and the crate."""
+    """Return a crate, and all crates that it uses directly or through other crates."""
     seen: set[tuple[str, str]] = set()
     waiting = [root]
     while waiting:

@@ -271,7 +271,7 @@ def test_airflow_is_installed_once_and_only_on_request(host: Host) -> None:
     assert host.run("test").stderr.count("filling") == 3
     lines = asked.read_text().splitlines()
     assert lines[-3].endswith("requirements-rucio.txt")
-    # The stock client of FTS and the schemas of SBOMs have one too.
+    # The stock client of FTS and the schemas of SBOMs have separate environments too.
     assert lines[-2].endswith("requirements-fts.txt")
     assert lines[-1].endswith("requirements-sbom.txt")
     assert host.run("test").stderr == ""
