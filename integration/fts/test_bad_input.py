@@ -32,7 +32,7 @@ def test_a_token_that_expires_ends_no_job(face: Face) -> None:
     assert answer.code == 200, answer
     b.kill()
     job_id = answer.json["job_id"]
-    # Endpoints accept a token for a minute after its end.
+    # Endpoints accept a token for a minute after it has expired.
     time.sleep(66)
     refused = face.ask("GET", f"/jobs/{job_id}", token=reads)
     assert refused.code == 401

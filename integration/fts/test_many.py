@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("stock_client")]
 
 SIZE = 1000
 FILES_OF_JOB = 50
-#: Memory of the service beyond which it would hold files of ended jobs.
+#: Maximum memory of the service. With more, the service would hold files of ended jobs in memory.
 MEMORY_MAX = 256 << 20
 #: The client repeats a submission that got no answer. The id is deterministic, so the repetition
 #: is the same job.

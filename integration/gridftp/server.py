@@ -33,7 +33,7 @@ PROXY_INFO = x509.UnrecognizedExtension(
 
 
 def find_missing() -> str:
-    """Return why this host cannot run the tests. An empty text: it can."""
+    """Return why this host cannot run the tests, or an empty text if it can."""
     if shutil.which(SERVER, path=PATH) is None:
         return f"no GridFTP server on this host: {SERVER} is missing (tools/bootstrap.sh test)"
     return ""

@@ -72,7 +72,7 @@ class Sites:
         # A copy needs the address of the proxy, so the proxy starts before its endpoint.
         self.proxy = Proxy("127.0.0.1:1")
         stack.callback(self.proxy.close)
-        #: The reason for which the archive is a folder. Empty: it is a pool.
+        #: The reason for which the archive is a folder. Empty if the archive is a pool.
         self.no_pool = ceph.find_missing() or xrdceph.find_missing()
         self.pool_server: XrdCeph | None = None
         self._start_north(stack)
@@ -129,7 +129,7 @@ class Sites:
         return endpoint.start()
 
     def _server(self, name: str, more: Sequence[str] = ()) -> Xrootd:
-        """Add an XRootD server whose third-party copies dray makes. It does not start."""
+        """Add an XRootD server whose third-party copies dray makes. Do not start the server."""
         lines = [hide(self.scene), *more]
         server = self.scene.server(name, tpc=configured(self.scene), lines=lines, start=False)
         for folder in (FOLDER, POOL):

@@ -182,7 +182,7 @@ class Story:
         at = time.monotonic()
         victim = self.managers.kill_south()
         carried = self.managers.carried() - self._begun
-        # Rucio's poller gets no answer in this time, and must not give up.
+        # While `south` is down, Rucio's poller gets no answer, and must not give up.
         time.sleep(DOWN_SECONDS)
         self.managers.revive_south()
         down = time.monotonic() - at

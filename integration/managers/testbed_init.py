@@ -237,7 +237,7 @@ def main() -> None:
     environment = airflow_environment(
         f"postgresql+psycopg2://{server}/airflow", redis, rucio, admin
     )
-    # The last file: an interrupted run leaves no complete set.
+    # This file is written last. If it exists, all other files exist too.
     write_lines("env", *(f"{name}={shlex.quote(text)}" for name, text in environment.items()))
 
 

@@ -43,7 +43,7 @@ class System:
     path: Path
 
     def words(self, *words: str, own_network: bool = False) -> list[str]:
-        """Return the command that runs a command in the system. Its end kills all its children."""
+        """Return the words that run a command in the system, and kill its children when it ends."""
         network = OWN_NETWORK if own_network else ""
         spaces = ["--mount", "--pid", "--fork", "--kill-child"] + ["--net"] * own_network
         script = ENTER.format(network=network, root=self.path)
