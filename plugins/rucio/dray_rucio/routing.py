@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from dray_rucio import staging
 from dray_rucio.globus import GlobusTransfertool
 from dray_rucio.globus_places import is_globus
 from dray_rucio.transfertool import DrayTransfertool
@@ -46,7 +47,8 @@ class RoutingTransfertool(DrayTransfertool):
         endpoints promise deadlines and rates.
         """
         hop = transfer_path[0]
-        if _by_endpoints(hop.src.rse, hop.dst.rse):
+        # The buffer of a tape RSE needs no endpoint.
+        if staging.is_stage_in(hop) or _by_endpoints(hop.src.rse, hop.dst.rse):
             return super().submission_builder_for_path(transfer_path, logger)
         return GlobusTransfertool.submission_builder_for_path(transfer_path, logger)
 
