@@ -27,7 +27,7 @@ from dray_rucio.globus_records import RequestStore, kept_of
 from dray_rucio.globus_report import GlobusReport
 from dray_rucio.hosts import LATER_KINDS
 from dray_rucio.places import NoPlaceError
-from dray_rucio.transfertool import NAME, _may_wait, _needs_tape, again, hosts
+from dray_rucio.transfertool import NAME, again, hosts, may_wait, needs_tape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -132,7 +132,7 @@ class GlobusTransfertool(Transfertool):
     ) -> tuple[list[Any], TransferToolBuilder | None]:
         """Accept the first hop of a path, if both its ends have collections."""
         hop = transfer_path[0]
-        if not cls.can_perform_transfer(hop.src.rse, hop.dst.rse) or _needs_tape(hop):
+        if not cls.can_perform_transfer(hop.src.rse, hop.dst.rse) or needs_tape(hop):
             return [], None
         try:
             host = _collection_of(hop.dst.rse).host
@@ -151,7 +151,7 @@ class GlobusTransfertool(Transfertool):
         error = pause.error
         if error is not None:
             count = len(hops)
-            hops = [hop for hop in hops if not _may_wait(hop.rws.request_id)]
+            hops = [hop for hop in hops if not may_wait(hop.rws.request_id)]
             left = count - len(hops)
             self.logger(logging.WARNING, "dray: %d requests stay queued: %s", left, error)
         return [{"transfers": [hop], "job_params": {}} for hop in hops]
@@ -174,7 +174,7 @@ class GlobusTransfertool(Transfertool):
             is_passing = isinstance(error, DrayError) and error.kind in LATER_KINDS
             rse = transfer.dst.rse.name
             text = f"RSE {rse}: {error}" if isinstance(error, DrayError) else str(error)
-            if is_passing and _may_wait(id) and requests.put_back(id):
+            if is_passing and may_wait(id) and requests.put_back(id):
                 raise TransferToolTimeout(f"{text}; request {id} stays queued") from error
             requests.keep_error(id, f"dray: {text}")
             raise (TransferToolTimeout if is_passing else TransferToolWrongAnswer)(text) from error

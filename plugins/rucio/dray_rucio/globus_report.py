@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rucio.db.sqla.constants import RequestState
 from rucio.transfertool.transfertool import TransferStatusReport
 
-from dray_rucio.report import ERROR_CHARACTERS_MAX, _naive
+from dray_rucio.report import ERROR_CHARACTERS_MAX, naive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,11 +55,11 @@ class GlobusReport(TransferStatusReport):
         del session, logger
         transfer = self._transfer
         self.external_id = transfer.id
-        self.started_at = _naive(transfer.started_at)
+        self.started_at = naive(transfer.started_at)
         self.err_msg = self._error()
         if self.err_msg is None:
             self.state = RequestState.DONE
-            self.transferred_at = _naive(transfer.ended_at)
+            self.transferred_at = naive(transfer.ended_at)
         elif transfer.state == "cancelled":
             # A person has cancelled the task. The source is not at fault.
             self.state = RequestState.LOST
@@ -74,8 +74,8 @@ class GlobusReport(TransferStatusReport):
         transfer = self._transfer
         return {
             "protocol": "globus",
-            "started_at": _naive(transfer.started_at),
-            "transferred_at": _naive(transfer.ended_at),
+            "started_at": naive(transfer.started_at),
+            "transferred_at": naive(transfer.ended_at),
             "reason": self._error(),
             "bytes-sent": transfer.bytes.sent,
         }

@@ -17,7 +17,7 @@ from dray_rucio.submission import OVERDUE_LABEL, sources_of
 if TYPE_CHECKING:
     from dray.client import FileOutcome, Transfer
 
-__all__ = ["DrayReport", "error_of", "file_error_of"]
+__all__ = ["ERROR_CHARACTERS_MAX", "DrayReport", "error_of", "file_error_of", "naive"]
 
 ERROR_CHARACTERS_MAX = 3900
 """Maximum number of characters of an error. Rucio's column has 4000."""
@@ -62,7 +62,7 @@ class DrayReport(TransferStatusReport):
         del session, logger
         transfer = self._transfer
         self.external_id = transfer.id
-        self.started_at = _naive(transfer.started_at)
+        self.started_at = naive(transfer.started_at)
         self.source_rse_id = self._source_rse_id()
         self.err_msg = self._error
         if self.err_msg is None:
@@ -82,7 +82,7 @@ class DrayReport(TransferStatusReport):
         transfer = self._transfer
         address = self._host.partition("#")[0].removeprefix("dray://")
         words: dict[str, Any] = {
-            "started_at": _naive(transfer.started_at),
+            "started_at": naive(transfer.started_at),
             "transferred_at": self._ended_at(),
             "reason": self._error,
             "protocol": "dray",
@@ -114,7 +114,7 @@ class DrayReport(TransferStatusReport):
         """Return the end of the transfer, or the present time while other files still move."""
         transfer = self._transfer
         is_live = self._is_group and not transfer.is_terminal
-        return _naive(datetime.now(timezone.utc) if is_live else transfer.ended_at)
+        return naive(datetime.now(timezone.utc) if is_live else transfer.ended_at)
 
     def _source_url(self, request: dict[str, Any]) -> str | None:
         """Return the URL of the file at the endpoint from which it was read."""
@@ -176,6 +176,6 @@ def _type_of(rse_id: str, session: object) -> str:
     return "TAPE" if attributes.get("staging_required") else "DISK"
 
 
-def _naive(time: datetime | None) -> datetime | None:
+def naive(time: datetime | None) -> datetime | None:
     """Return a time in the form that Rucio stores: UTC without a zone."""
     return None if time is None else time.astimezone(timezone.utc).replace(tzinfo=None)

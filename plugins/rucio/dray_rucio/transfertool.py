@@ -38,7 +38,16 @@ if TYPE_CHECKING:
 
     from dray.client import Transfer
 
-__all__ = ["NAME", "PIN_ATTRIBUTE", "URL_ATTRIBUTE", "DrayTransfertool", "hosts"]
+__all__ = [
+    "NAME",
+    "PIN_ATTRIBUTE",
+    "URL_ATTRIBUTE",
+    "DrayTransfertool",
+    "again",
+    "hosts",
+    "may_wait",
+    "needs_tape",
+]
 
 NAME = "dray"
 QUERY_MAX = 200
@@ -77,7 +86,7 @@ class DrayTransfertool(Transfertool):
         hop = transfer_path[0]
         if staging.is_stage_in(hop):
             return cls._builder_for_stage_in(hop)
-        if not cls.can_perform_transfer(hop.src.rse, hop.dst.rse) or _needs_tape(hop):
+        if not cls.can_perform_transfer(hop.src.rse, hop.dst.rse) or needs_tape(hop):
             return [], None
         try:
             host = site_of(hop.dst.rse).host
@@ -110,7 +119,7 @@ class DrayTransfertool(Transfertool):
         members = []
         for hop in hops:
             why = self._missing(hop, looked)
-            if why is None or not _may_wait(hop.rws.request_id):
+            if why is None or not may_wait(hop.rws.request_id):
                 members.append(self._member(hop, rules))
             else:
                 left[why] = left.get(why, 0) + 1
@@ -139,7 +148,7 @@ class DrayTransfertool(Transfertool):
             return sender.send()
         except NotSubmittedError as error:
             if error.is_passing:
-                waiting = [id for id in sender.ids if _may_wait(id) and requests.put_back(id)]
+                waiting = [id for id in sender.ids if may_wait(id) and requests.put_back(id)]
                 if waiting:
                     for id in set(sender.ids) - set(waiting):
                         requests.fail(id, f"dray: {error}")
@@ -417,7 +426,7 @@ def _name_of(path: str) -> str:
     return os.fsdecode(unescape(path))
 
 
-def _may_wait(request_id: str) -> bool:
+def may_wait(request_id: str) -> bool:
     """Return true if a request may stay in Rucio's queue."""
     since = requests.made_at(request_id)
     # Rucio's times are UTC without a zone.
@@ -437,7 +446,7 @@ def _look_for(host: str, looked: dict[str, DrayError | None]) -> DrayError | Non
     return looked.get(host)
 
 
-def _needs_tape(hop: Any) -> bool:  # noqa: ANN401 - Rucio's
+def needs_tape(hop: Any) -> bool:  # noqa: ANN401 - Rucio's
     """Return true if a file must be recalled from tape, or if a recall must be awaited."""
     return (
         hop.rws.request_type is not RequestType.TRANSFER
