@@ -27,6 +27,7 @@ from dray_rucio.globus_records import RequestStore, kept_of
 from dray_rucio.globus_report import GlobusReport
 from dray_rucio.hosts import LATER_KINDS
 from dray_rucio.places import NoPlaceError
+from dray_rucio.sending import is_verified, wish_of_rule
 from dray_rucio.transfertool import NAME, again, hosts, may_wait, needs_tape
 
 if TYPE_CHECKING:
@@ -267,7 +268,7 @@ class GlobusTransfertool(Transfertool):
             deadline=self._deadline(asked.rule_id),
             labels={submission.SOURCES_LABEL: source_rse_id},
             overwrite="never" if rse.is_tape() else "if-different",
-            verify=_is_verified(rse),
+            verify=is_verified(rse),
         )
 
     def _source(self, transfer: Any) -> tuple[str, str]:  # noqa: ANN401 - Rucio's
@@ -294,16 +295,7 @@ class GlobusTransfertool(Transfertool):
 
     def _deadline(self, rule_id: str | None) -> datetime | None:
         """Return the deadline of a rule. A deadline that has passed is ignored."""
-        if rule_id is None or not hosts.settings.heeds_meta:
-            return None
-        from rucio.core.rule import get_rule
-
-        try:
-            wish = submission.wish_of(get_rule(rule_id).get("meta"))
-        except Exception as error:
-            # The part may be invalid, or the rule may be deleted. The types of these errors differ.
-            self.logger(logging.WARNING, "dray: rule %s: %s", rule_id, error)
-            return None
+        wish = wish_of_rule(rule_id, self.logger)
         if wish.rate_min or wish.rate_max:
             self.logger(
                 logging.WARNING, "dray: rule %s: Globus has no rates; they are ignored", rule_id
@@ -330,17 +322,13 @@ def _content(transfer: Any) -> Content:  # noqa: ANN401 - Rucio's DirectTransfer
     MD5 comes first, because it is the default algorithm of Globus.
     """
     asked = transfer.rws
-    if _is_verified(transfer.dst.rse):
+    if is_verified(transfer.dst.rse):
         if asked.md5:
             return Content(checksum=f"md5:{asked.md5.lower()}")
         if asked.adler32:
             # Some catalogues omit leading zeros.
             return Content(checksum=f"adler32:{asked.adler32.lower().zfill(8)}")
     return Content(size=asked.byte_count)
-
-
-def _is_verified(rse: Any) -> bool:  # noqa: ANN401 - Rucio's RseData
-    return str(rse.attributes.get("verify_checksum", True)).lower() != "false"
 
 
 def _did(asked: Any) -> str:  # noqa: ANN401 - Rucio's RequestWithSources

@@ -33,6 +33,7 @@ __all__ = [
     "end",
     "file_of",
     "hosts",
+    "is_verified",
     "name_of",
     "site_of",
     "wish_of_rule",
@@ -266,7 +267,6 @@ def name_of(transfer: Any, source: int | None = None) -> str:  # noqa: ANN401 - 
 def file_of(transfer: Any) -> submission.File:  # noqa: ANN401 - Rucio's DirectTransfer
     """Return the relevant fields of the request of a transfer."""
     asked, destination = transfer.rws, transfer.dst.rse
-    verifies = destination.attributes.get("verify_checksum")
     return submission.File(
         request_id=asked.request_id,
         scope=asked.scope.external,
@@ -277,9 +277,14 @@ def file_of(transfer: Any) -> submission.File:  # noqa: ANN401 - Rucio's DirectT
         priority=asked.priority,
         rule_id=asked.rule_id,
         destination_rse=destination.name,
-        is_verified=verifies is None or str(verifies).lower() != "false",
+        is_verified=is_verified(destination),
         may_overwrite=not destination.is_tape(),
     )
+
+
+def is_verified(rse: Any) -> bool:  # noqa: ANN401 - Rucio's RseData
+    """Return true if the checksums of files at an RSE must match (``verify_checksum``)."""
+    return str(rse.attributes.get("verify_checksum")).lower() != "false"
 
 
 def wish_of_rule(rule_id: str | None, logger: Any) -> submission.Wish:  # noqa: ANN401 - Rucio's
