@@ -177,7 +177,7 @@ class GlobusExecutor:
         """
         record = self._record(id)
         found = self._report(record)
-        if found.is_terminal or not self._is_overdue(found):
+        if found.is_terminal or not self._is_overdue(found.request):
             return found
         return self._cancelled(dataclasses.replace(record, is_overdue=True))
 
@@ -207,7 +207,7 @@ class GlobusExecutor:
                 task = task_of(document)
                 # The list has no events, and the cause of a failure may be only there.
                 is_plain = task.status == "SUCCEEDED" or (
-                    task.status == "ACTIVE" and not self._is_late(record)
+                    task.status == "ACTIVE" and not self._is_overdue(record.request)
                 )
                 found[record.id] = (
                     transfer_of(task, record) if is_plain else self.transfer(record.id)
@@ -371,12 +371,8 @@ class GlobusExecutor:
                 events = list(self._client.task_event_list(id, limit=EVENTS_MAX)["DATA"])
         return task_of(document, pauses, events)
 
-    def _is_overdue(self, found: Transfer) -> bool:
-        deadline = found.request.get("deadline")
-        return isinstance(deadline, str) and datetime.fromisoformat(deadline) <= self._clock()
-
-    def _is_late(self, record: Record) -> bool:
-        deadline = record.request.get("deadline")
+    def _is_overdue(self, request: Mapping[str, Any]) -> bool:
+        deadline = request.get("deadline")
         return isinstance(deadline, str) and datetime.fromisoformat(deadline) <= self._clock()
 
     def _cancelled(self, record: Record) -> Transfer:
