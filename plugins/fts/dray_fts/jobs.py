@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dray_fts.model import File, Job, Params
 from dray_fts.sites import NoPlaceError, Place, SiteMap, storage_of
 from dray_fts.values import (
+    STAGING_SECONDS_USUAL,
     BadJobError,
     check_metadata,
     number_of,
@@ -34,8 +35,6 @@ __all__ = ["BASE_ID", "parse", "storages"]
 BASE_ID = uuid.uuid5(uuid.NAMESPACE_URL, "urn:dray:fts")
 """Root of the ids of jobs with ``id_generator`` ``deterministic``."""
 _SOURCES_MAX = 16
-_STAGING_SECONDS_USUAL = 604_800
-"""FTS's default of ``bring_online`` for a job that has only a ``copy_pin_lifetime``."""
 _MULTI_WORD = "submit hops and alternatives of a file in separate jobs"
 #: Parameters that change nothing at an endpoint (docs/reference/fts.md has the reasons).
 _WITHOUT_MEANING = ("account", "disable_cleanup", "s3alternate", "strict_copy", "unmanaged_tokens")
@@ -182,7 +181,7 @@ def _params(params: Mapping[str, Any]) -> Params:
     timeout = number_of(params, "timeout")
     staging, pin = seconds_of(params, "bring_online"), seconds_of(params, "copy_pin_lifetime")
     if pin is not None and staging is None:
-        staging = _STAGING_SECONDS_USUAL
+        staging = STAGING_SECONDS_USUAL
     return Params(
         priority=priority_of(params.get("priority")),
         verify_checksum=_MODES[mode],

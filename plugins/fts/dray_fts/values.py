@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PRIORITY_USUAL",
+    "STAGING_SECONDS_USUAL",
     "BadJobError",
     "check_metadata",
     "number_of",
