@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from dray import DrayError
 from dray_fts.database import Change
-from dray_fts.endpoints import LATER_KINDS
-from dray_fts.rows import failed, postponed
+from dray_fts.rows import postponed
 from dray_fts.states import reason_of_error
 
 if TYPE_CHECKING:
@@ -60,7 +59,5 @@ class Deletions:
             if error.kind == "not_found" and row["start_time"] is not None:
                 return Change(row["file_id"], "FINISHED", finish_time=time.time())
             reason = reason_of_error(error, "DELETION")
-            if error.kind in LATER_KINDS:
-                return postponed(self._database, row, error, reason, self._limits.wait_seconds)
-            return failed(row, reason)
+            return postponed(self._database, row, error, reason, self._limits.wait_seconds)
         return Change(row["file_id"], "FINISHED", finish_time=time.time())
