@@ -404,6 +404,12 @@ def _apply(db: sqlite3.Connection, change: Change) -> Row | None:
         f"{_DRIVEN} WHERE file_id = ? AND file_state IN {LIVE}", (change.file_id,)
     ).fetchone()
     if row is None:
+        if change.stage_id is not None:
+            # The user has canceled the file while the endpoint received the stage request.
+            db.execute(
+                "UPDATE file SET stage_id = ?, to_release = 1 WHERE file_id = ?",
+                (change.stage_id, change.file_id),
+            )
         return None
     values = asdict(change)
     values["file_state"] = values.pop("state")

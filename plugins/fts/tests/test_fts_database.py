@@ -213,3 +213,16 @@ def test_a_staged_file_is_released_when_it_ends(database: Database) -> None:
     database.apply([Change(two, "STARTED", stage_id="r", staging_start=1.0)])
     database.apply([Change(two, "FINISHED", staging_finished=2.0)])
     assert database.flagged("to_release", "a", 10) == []
+
+
+def test_a_file_that_is_canceled_during_its_stage_request_is_released(database: Database) -> None:
+    one, _ = add(database)
+    database.cancel("j")
+    assert database.flagged("to_release", "a", 10) == []
+    database.apply([Change(one, "STARTED", stage_id="r", staging_start=1.0)])
+    assert state(database) == "CANCELED"
+    (row,) = database.flagged("to_release", "a", 10)
+    assert (row["file_id"], row["stage_id"]) == (one, "r")
+    # The job stays until its files are released.
+    database.settled("to_cancel", one)
+    assert database.forget(-1) == 0
