@@ -215,6 +215,7 @@ def test_lists_and_fields(face: Face) -> None:
 
     assert job_id not in ids("")
     assert job_id in ids("?state_in=FINISHED&limit=1")
+    assert ids("?state_in=FINISHED,FINISHED") == ids("?state_in=FINISHED")
     assert job_id in ids(
         "?state_in=FINISHED,FAILED&vo_name=dteam&time_window=1&source_se=davs://a.example"
     )

@@ -312,7 +312,8 @@ def _filters(person: Person, request: Request, state: str) -> dict[str, list[str
     if user and state == "job_state":
         filters["user_dn"] = [user]
     if given.get("state_in"):
-        states = given["state_in"].split(",")
+        # Each state once, because the list reads the jobs of each named state.
+        states = list(dict.fromkeys(given["state_in"].split(",")))
         wrong = sorted(set(states) - {*JOB_STATES, "NOT_USED"})
         if wrong:
             raise RefusedError(400, f"state_in has the unknown state {wrong[0]!r}")
