@@ -294,6 +294,15 @@ class Database:
         with self._change() as db:
             db.execute(f"UPDATE file SET {flag} = 0 WHERE file_id = ?", (file_id,))
 
+    def prioritised(self, row: Row) -> None:
+        """Clear ``to_change``, unless the user has changed the priority again since ``row``."""
+        with self._change() as db:
+            db.execute(
+                "UPDATE file SET to_change = 0 WHERE file_id = ? "
+                "AND (SELECT priority FROM job WHERE job.job_id = file.job_id) = ?",
+                (row["file_id"], row["priority"]),
+            )
+
     def apply(self, changes: Sequence[Change]) -> None:
         """Store new states of files, and begin the alternatives or hops that follow."""
         if not changes:

@@ -269,7 +269,10 @@ class Lane:
                     # The flag stays, so the next round tries again.
                     _LOG.warning("cannot %s transfer %s: %s", what, transfer_id(row), error)
                     return
-            self._database.settled(flag, row["file_id"])
+            if is_cancel:
+                self._database.settled(flag, row["file_id"])
+            else:
+                self._database.prioritised(row)
 
         list(self._workers.map(settle, rows))
 

@@ -84,6 +84,18 @@ def test_a_priority_that_changes_during_a_submission_is_not_lost(database: Datab
     assert (row["file_id"], row["priority"]) == (one, 5)
 
 
+def test_a_priority_that_changes_during_its_call_is_not_lost(database: Database) -> None:
+    add(database)
+    database.prioritise("j", 5)
+    (row,) = database.flagged("to_change", "b", 10)
+    database.prioritise("j", 2)
+    database.prioritised(row)
+    (row,) = database.flagged("to_change", "b", 10)
+    assert row["priority"] == 2
+    database.prioritised(row)
+    assert database.flagged("to_change", "b", 10) == []
+
+
 def test_a_failed_file_begins_its_alternative(database: Database) -> None:
     one, two = add(database)
     database.apply([Change(one, "FAILED", "why")])
@@ -148,6 +160,7 @@ def test_no_call_scans_all_jobs_or_files(database: Database, tmp_path: Path) -> 
     database.is_last(first)
     database.apply([Change(first["file_id"] + 2, "FINISHED")])
     database.postpone(first["file_id"], 0, "why", is_away=False)
+    database.prioritised(first)
     database.expire()
     database.forget(60)
     other = sqlite3.connect(tmp_path / "fts.db")
