@@ -175,6 +175,26 @@ def test_the_neighbours_of_a_cancelled_file_move_on(scene: Scene) -> None:
     assert states[requests[0]["name"]] == "SUBMITTED"
 
 
+def test_a_cancelled_transfer_is_not_a_fault_of_the_source(scene: Scene) -> None:
+    dataset, sums = scene.dataset("A-DATA", {f"f{at}": LARGE for at in range(3)})
+    rule = scene.do("add_rule", name=dataset, rse="B-DATA")
+    with slow(scene):
+        requests = submit(scene, sums)
+        id = requests[0]["external_id"]
+        with scene.ends["b"].client() as client:
+            client.cancel(id)
+        scene.await_ended("b", requests[0])
+        scene.do("poll")
+    lost = scene.requests(*sums)
+    assert {each["state"] for each in lost} == {"LOST"}
+    for each in lost:
+        assert each["err_msg"].startswith(f"dray transfer {id} is cancelled: ")
+        assert "the source has no such file" not in each["err_msg"]
+    scene.do("finish")
+    assert scene.carry("b", rule, *sums)["state"] == "OK"
+    assert whole(scene, sums) == set(sums)
+
+
 def test_priority_of_a_rule_is_that_of_its_shared_transfer(scene: Scene) -> None:
     dataset, sums = scene.dataset("A-DATA", {f"f{at}": LARGE for at in range(3)})
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")

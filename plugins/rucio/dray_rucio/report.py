@@ -157,7 +157,8 @@ def file_error_of(transfer: Transfer, outcome: FileOutcome | None) -> str | None
         destination does not have the file.
     """
     if outcome is None:
-        if transfer.error is not None and transfer.error.kind != "nothing_matched":
+        has_cause = transfer.error is not None and transfer.error.kind != "nothing_matched"
+        if has_cause or transfer.state == "cancelled":
             return error_of(transfer)
         return f"dray transfer {transfer.id} is {transfer.state}: the source has no such file"
     if outcome.state == "done":
