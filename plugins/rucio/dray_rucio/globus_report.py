@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rucio.db.sqla.constants import RequestState
 from rucio.transfertool.transfertool import TransferStatusReport
 
-from dray_rucio.report import ERROR_CHARACTERS_MAX, naive
+from dray_rucio.report import naive
+from dray_rucio.requests import ERROR_CHARACTERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

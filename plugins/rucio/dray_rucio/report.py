@@ -12,15 +12,13 @@ from rucio.db.sqla.constants import RequestState, RSEType
 from rucio.transfertool.transfertool import TransferStatusReport
 
 from dray_rucio.groups import is_group
+from dray_rucio.requests import ERROR_CHARACTERS_MAX
 from dray_rucio.submission import OVERDUE_LABEL, sources_of
 
 if TYPE_CHECKING:
     from dray.client import FileOutcome, Transfer
 
-__all__ = ["ERROR_CHARACTERS_MAX", "DrayReport", "error_of", "file_error_of", "naive"]
-
-ERROR_CHARACTERS_MAX = 3900
-"""Maximum number of characters of an error. Rucio's column has 4000."""
+__all__ = ["DrayReport", "error_of", "file_error_of", "naive"]
 
 
 class DrayReport(TransferStatusReport):

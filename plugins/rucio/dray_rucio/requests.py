@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-__all__ = ["earlier", "fail", "has_others", "keep_error", "made_at", "note", "put_back"]
+__all__ = [
+    "ERROR_CHARACTERS_MAX",
+    "earlier",
+    "fail",
+    "has_others",
+    "keep_error",
+    "made_at",
+    "note",
+    "put_back",
+]
 
 ERROR_CHARACTERS_MAX = 3900
 """Maximum number of characters of a stored error. Rucio's column has 4000."""

@@ -18,6 +18,8 @@ from dray import DrayError
 from dray.client import StagingRequest
 from dray_rucio import submission
 from dray_rucio.places import NoPlaceError
+from dray_rucio.report import naive
+from dray_rucio.requests import ERROR_CHARACTERS_MAX
 from dray_rucio.sending import NotSubmittedError, file_of, hosts, name_of, site_of
 
 if TYPE_CHECKING:
@@ -113,10 +115,10 @@ class StageReport(TransferStatusReport):
         started = (transfer and transfer.started_at) or now
         ended = (transfer and transfer.ended_at) or now
         self.external_id = staged.id
-        self.staging_started_at = started.astimezone(timezone.utc).replace(tzinfo=None)
+        self.staging_started_at = naive(started)
         if staged.state == "staged":
             self.state = RequestState.DONE
-            self.staging_finished_at = ended.astimezone(timezone.utc).replace(tzinfo=None)
+            self.staging_finished_at = naive(ended)
             self.transferred_at = self.staging_finished_at
         else:
             self.state = RequestState.FAILED
@@ -139,4 +141,4 @@ class StageReport(TransferStatusReport):
     def _error(self) -> str:
         staged = self._staged
         said = f"{staged.error.kind}: {staged.error}" if staged.error else "no reason was given"
-        return f"dray staged copy {staged.id} is {staged.state}: {said}"
+        return f"dray staged copy {staged.id} is {staged.state}: {said}"[:ERROR_CHARACTERS_MAX]
