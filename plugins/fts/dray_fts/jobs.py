@@ -26,7 +26,7 @@ from dray_fts.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from dray_fts.settings import Limits
 
@@ -130,8 +130,7 @@ def parse(body: bytes, sites: SiteMap, limits: Limits) -> Job:
         parsed = _deletions(surls, sites, limits)
     for index, each in enumerate(files or ()):
         parsed.extend(_file(index, each, read, sites, limits))
-        if len(parsed) > limits.files:
-            raise BadJobError(f"the job has more than {limits.files} files; submit several jobs")
+        _check_count(parsed, limits)
     job_type, parsed = _typed(params, parsed)
     for each in parsed:
         if each.archives and not each.destination.is_tape:
@@ -145,6 +144,11 @@ def parse(body: bytes, sites: SiteMap, limits: Limits) -> Job:
         if not isinstance(seed, str) or not seed:
             raise BadJobError("id_generator is deterministic, but sid is missing")
     return Job(job_type, read, tuple(parsed), metadata, seed)
+
+
+def _check_count(files: Collection[object], limits: Limits) -> None:
+    if len(files) > limits.files:
+        raise BadJobError(f"the job has more than {limits.files} files; submit several jobs")
 
 
 def _check_names(params: Mapping[str, Any]) -> None:
@@ -261,6 +265,7 @@ def _deletions(surls: object, sites: SiteMap, limits: Limits) -> list[File]:
     """Return the files of a deletion job, each once."""
     if not isinstance(surls, list):
         raise BadJobError("delete is not a list of URLs")
+    _check_count(surls, limits)
     made: dict[str, File] = {}
     for index, each in enumerate(surls):
         where = f"delete[{index}]"

@@ -205,6 +205,7 @@ def test_what_cannot_be_carried_out_is_refused(
         (b'{"delete": ["davs://c/x"]}', "no prefix of the site map covers davs://c/x"),
         (b'{"delete": "davs://a/x"}', "delete is not a list of URLs"),
         (b'{"delete": [{"url": "x"}]}', "delete[0] is not a URL"),
+        (b'{"delete": [%s]}' % b",".join([b'"davs://a/x"'] * 21), "more than 20 files"),
         (b'{"delete": ["davs://a/x"], "files": [1]}', "Simultaneous transfer and namespace"),
         (b'{"files": [1]}', "files[0] is not an object"),
         (b'{"files": [{}], "params": []}', "files[0]: sources"),
