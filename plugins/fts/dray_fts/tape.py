@@ -47,7 +47,7 @@ BATCH = 1000
 #: Files that wait are queried together, because any of them may be the next that is staged.
 ALL = 1 << 31
 ARCHIVED = ("TAPE", "DISK_AND_TAPE")
-EXISTS_REASON = "DESTINATION [17] Destination file exists and is on tape"
+ON_TAPE_REASON = "DESTINATION [17] Destination file exists and is on tape"
 _LOG = logging.getLogger(__name__)
 
 
@@ -104,7 +104,7 @@ class Tape:
             places = self._places(asked)
         except DrayError as error:
             return {row["file_id"]: self._postponed(row, error, "ARCHIVING") for row in asked}
-        return {row["file_id"]: failed(row, EXISTS_REASON) for row in asked if _is_on(places, row)}
+        return {row["file_id"]: failed(row, ON_TAPE_REASON) for row in asked if _is_on(places, row)}
 
     def is_on_tape(self, row: Row) -> bool:
         """Return true if the destination of a file is on tape."""
