@@ -275,6 +275,22 @@ def lose_submission(ids: list[str]) -> None:
             )
 
 
+def lose_answer(ids: list[str]) -> None:
+    """Put submitted requests into the state in which the plug-in leaves them without an answer."""
+    from rucio.db.sqla import models
+    from rucio.db.sqla.constants import DatabaseOperationType, RequestState
+    from rucio.db.sqla.session import db_session
+
+    from dray_rucio import requests as requests_of_dray
+
+    with db_session(DatabaseOperationType.WRITE) as session:
+        for id in ids:
+            found = session.query(models.Request).filter_by(id=id)
+            found.update({"state": RequestState.SUBMITTING})
+    for id in ids:
+        assert requests_of_dray.put_back(id)
+
+
 def age_updates(hours: int) -> None:
     """Make the last change of all requests ``hours`` hours older."""
     import datetime
@@ -397,6 +413,7 @@ KNOWN = (
     age_requests,
     cancel_request,
     lose_submission,
+    lose_answer,
     age_updates,
     messages,
     replicas,

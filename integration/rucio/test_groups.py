@@ -229,6 +229,24 @@ def test_a_killed_submitter_leaves_no_second_transfer(scene: Scene) -> None:
     assert whole(scene, sums) == set(sums)
 
 
+def test_a_lost_answer_leaves_no_second_transfer(scene: Scene) -> None:
+    """The answer to a submission is lost, and the next submission has fewer requests."""
+    dataset, sums = scene.dataset("A-DATA", {f"f{at}": LARGE for at in range(3)})
+    rule = scene.do("add_rule", name=dataset, rse="B-DATA")
+    with slow(scene, 2 * MIB):
+        first = submit(scene, sums)
+        scene.await_safe("b", first[0], 4 * MIB)
+        scene.do("lose_answer", ids=[each["id"] for each in first])
+        scene.do("submit", bulk=2)
+        scene.await_ended("b", first[0])
+        assert scene.transfer("b", first[0]).state == "cancelled"
+    assert scene.carry("b", rule, *sums)["state"] == "OK"
+    requests = scene.requests(*sums)
+    assert first[0]["external_id"] not in {each["external_id"] for each in requests}
+    assert {each["retry_count"] for each in requests} == {0}
+    assert whole(scene, sums) == set(sums)
+
+
 def test_lost_state_of_an_endpoint_is_found_by_the_next_try(scene: Scene) -> None:
     dataset, sums = scene.dataset("A-DATA", {f"f{at}": 1000 for at in range(3)})
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")

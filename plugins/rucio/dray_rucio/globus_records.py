@@ -14,6 +14,7 @@ from rucio.db.sqla.session import read_session, transactional_session
 from sqlalchemy import select, update
 
 from dray import DrayPermanentError
+from dray_rucio.requests import ATTRIBUTES_CHARACTERS_MAX, attributes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +25,6 @@ __all__ = ["RequestStore", "kept_of"]
 
 KEY = "dray_globus"
 """Name of the record in the attributes of a request."""
-ATTRIBUTES_CHARACTERS_MAX = 4000
-"""Size of Rucio's column."""
 
 
 class RequestStore:
@@ -71,17 +70,8 @@ class RequestStore:
 
 def kept_of(attributes: object) -> dict[str, Any] | None:
     """Return the record in the attributes of a request."""
-    found = _parsed(attributes).get(KEY)
+    found = attributes_of(attributes).get(KEY)
     return found if isinstance(found, dict) else None
-
-
-def _parsed(attributes: object) -> dict[str, Any]:
-    found: object = attributes
-    # Parsed twice, as Rucio does: some of its functions store a text as JSON.
-    for _ in range(2):
-        if isinstance(found, str):
-            found = json.loads(found or "{}")
-    return found if isinstance(found, dict) else {}
 
 
 @read_session  # type: ignore[untyped-decorator]
@@ -103,7 +93,7 @@ def _store(request_id: str, record: Mapping[str, Any] | None, *, session: Sessio
     ).one_or_none()
     if row is None:
         return False
-    attributes = _parsed(row[0])
+    attributes = attributes_of(row[0])
     attributes.pop(KEY, None)
     if record is not None:
         attributes[KEY] = dict(record)

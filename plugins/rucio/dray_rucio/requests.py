@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 from rucio.core.request import transition_request_state, update_request
 from rucio.db.sqla import models
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 __all__ = [
+    "ATTRIBUTES_CHARACTERS_MAX",
     "ERROR_CHARACTERS_MAX",
+    "attributes_of",
     "earlier",
     "fail",
     "has_others",
@@ -29,6 +32,10 @@ __all__ = [
 
 ERROR_CHARACTERS_MAX = 3900
 """Maximum number of characters of a stored error. Rucio's column has 4000."""
+ATTRIBUTES_CHARACTERS_MAX = 4000
+"""Size of Rucio's column for the attributes of a request."""
+KEY = "dray_transfer"
+"""Name of the id of an earlier transfer in the attributes of a request."""
 IDS_MAX = 500
 """Maximum number of ids in one statement. Some databases allow only a thousand."""
 
@@ -66,15 +73,20 @@ def earlier(
     :param previous_ids: requests of the previous tries.
     """
     found: set[str] = set()
-    for table, all_ids in ((models.Request, request_ids), (models.RequestHistory, previous_ids)):
-        for ids in _parts(all_ids):
-            rows = session.execute(select(table.id, table.external_id).where(table.id.in_(ids)))
-            for id, external_id in rows:
-                if external_id is not None:
-                    found.add(str(external_id))
-                elif table is models.RequestHistory:
-                    # The transfer of a single file has the id of its request.
-                    found.add(str(id))
+    for ids in _parts(request_ids):
+        for attributes in session.execute(
+            select(models.Request.attributes).where(models.Request.id.in_(ids))
+        ).scalars():
+            kept = attributes_of(attributes).get(KEY)
+            if kept is not None:
+                found.add(str(kept))
+    table = models.RequestHistory
+    for ids in _parts(previous_ids):
+        for id, external_id in session.execute(
+            select(table.id, table.external_id).where(table.id.in_(ids))
+        ):
+            # The transfer of a single file has the id of its request.
+            found.add(str(id if external_id is None else external_id))
     return found
 
 
@@ -96,18 +108,32 @@ def put_back(request_id: str, *, session: Session) -> bool:
     """Put a request that is being submitted back into the queue. Its number of tries is unchanged.
 
     Rucio then finds that the request is no longer being submitted, and does not change it. The
-    request keeps the id of the transfer, because the endpoint may have accepted the transfer.
+    attributes of the request keep the id of the transfer, because the endpoint may have accepted
+    the transfer, and Rucio removes the external id before the next submission.
 
     :returns: true if the request was being submitted.
     """
+    is_submitting = (
+        models.Request.id == request_id,
+        models.Request.state == RequestState.SUBMITTING,
+    )
+    row = session.execute(
+        select(models.Request.external_id, models.Request.attributes)
+        .where(*is_submitting)
+        .with_for_update()
+    ).one_or_none()
+    if row is None:
+        return False
+    values: dict[Any, Any] = {models.Request.state: RequestState.QUEUED}
+    if row[0] is not None:
+        text = json.dumps({**attributes_of(row[1]), KEY: str(row[0])})
+        if len(text) <= ATTRIBUTES_CHARACTERS_MAX:
+            values[models.Request.attributes] = text
     found = session.execute(
         update(models.Request)
-        .where(
-            models.Request.id == request_id,
-            models.Request.state == RequestState.SUBMITTING,
-        )
+        .where(*is_submitting)
         .execution_options(synchronize_session=False)
-        .values({models.Request.state: RequestState.QUEUED})
+        .values(values)
     )
     return getattr(found, "rowcount", 0) == 1
 
@@ -133,6 +159,15 @@ def keep_error(request_id: str, error: str, *, session: Session) -> None:
     After the last try, the rule of the request shows this reason.
     """
     update_request(request_id, err_msg=error[:ERROR_CHARACTERS_MAX], session=session)
+
+
+def attributes_of(found: object) -> dict[str, Any]:
+    """Parse the attributes of a request, which Rucio stores as JSON."""
+    # Parsed twice, as Rucio does: some of its functions store a text as JSON.
+    for _ in range(2):
+        if isinstance(found, str):
+            found = json.loads(found or "{}")
+    return found if isinstance(found, dict) else {}
 
 
 def _parts(ids: Sequence[str]) -> Iterator[Iterable[str]]:
