@@ -264,14 +264,16 @@ class Database:
         text = f"{_DRIVEN} WHERE file_state IN ('READY', 'ACTIVE') AND dest_endpoint = ?"
         return self._all(text, endpoint)
 
-    def flagged(self, flag: str, endpoint: str, limit: int) -> list[Row]:
-        """Return files of an endpoint with a flag.
+    def flagged(self, flag: str, endpoint: str, limit: int, after: int = 0) -> list[Row]:
+        """Return files of an endpoint with a flag, in the order of their ids.
 
         :param flag: ``to_cancel`` or ``to_change`` for files with this destination endpoint, or
             ``to_release`` for files with this source endpoint.
+        :param after: only files with higher ids.
         """
         side = "source" if flag == "to_release" else "dest"
-        return self._all(f"{_DRIVEN} WHERE {flag} AND {side}_endpoint = ? LIMIT ?", endpoint, limit)
+        text = f"{_DRIVEN} WHERE {flag} AND {side}_endpoint = ? AND file_id > ? "
+        return self._all(f"{text} ORDER BY file_id LIMIT ?", endpoint, after, limit)
 
     def metadata(self, file_id: int) -> Any:  # noqa: ANN401 - JSON
         """Return the metadata of a file."""

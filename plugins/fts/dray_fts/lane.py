@@ -17,7 +17,15 @@ from dray_fts import sites
 from dray_fts.database import Change
 from dray_fts.deletions import Deletions
 from dray_fts.endpoints import LATER_KINDS, OVER_KINDS
-from dray_fts.rows import archive_id, failed, groups, params_of, postponed, transfer_id
+from dray_fts.rows import (
+    Flagged,
+    archive_id,
+    failed,
+    groups,
+    params_of,
+    postponed,
+    transfer_id,
+)
 from dray_fts.states import file_state, reason_of, reason_of_error
 from dray_fts.tape import Tape
 
@@ -68,6 +76,9 @@ class Lane:
         self._workers = ThreadPoolExecutor(WORKERS, f"dray-fts-{endpoint}")
         self._tape = Tape(endpoint, database, endpoints, limits)
         self._deletions = Deletions(endpoint, database, endpoints, limits, self._workers)
+        self._flagged = {
+            flag: Flagged(database, flag, endpoint, BATCH) for flag in ("to_cancel", "to_change")
+        }
         self._poll_at = 0.0
 
     def close(self) -> None:
@@ -90,8 +101,8 @@ class Lane:
             # The queries of many files take at most half of the time.
             ended = time.monotonic()
             self._poll_at = ended + max(self._limits.poll_seconds, ended - began)
-        for flag in ("to_cancel", "to_change"):
-            self._settle(flag, self._database.flagged(flag, self.endpoint, BATCH))
+        for flag, files in self._flagged.items():
+            self._settle(flag, files.next())
         return len(due) == BATCH
 
     # --- submission -------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dray_fts.database import Database, Row
 
 __all__ = [
+    "Flagged",
     "archive_id",
     "failed",
     "groups",
@@ -61,6 +62,21 @@ def groups(rows: Iterable[Row], count: int) -> Iterator[list[Row]]:
     for group in several.values():
         for first in range(0, len(group), count):
             yield group[first : first + count]
+
+
+class Flagged:
+    """Reads the files with a flag in turns: files whose calls fail do not keep others waiting."""
+
+    def __init__(self, database: Database, flag: str, endpoint: str, count: int) -> None:
+        """Store the arguments of :meth:`Database.flagged`."""
+        self._database, self._flag, self._endpoint = database, flag, endpoint
+        self._count, self._after = count, 0
+
+    def next(self) -> list[Row]:
+        """Return the files that follow those of the last call, or else the first files."""
+        rows = self._database.flagged(self._flag, self._endpoint, self._count, self._after)
+        self._after = rows[-1]["file_id"] if len(rows) == self._count else 0
+        return rows
 
 
 def failed(row: Row, reason: str) -> Change:

@@ -17,6 +17,7 @@ from dray.client import StagingRequest, TapeFile
 from dray_fts.database import Change
 from dray_fts.endpoints import OVER_KINDS
 from dray_fts.rows import (
+    Flagged,
     archive_id,
     failed,
     groups,
@@ -60,6 +61,7 @@ class Tape:
         """Store the parts that the calls use."""
         self._endpoint = endpoint
         self._database, self._endpoints, self._limits = database, endpoints, limits
+        self._to_release = Flagged(database, "to_release", endpoint, BATCH)
         self._poll_at = 0.0
 
     def round(self) -> None:
@@ -67,7 +69,7 @@ class Tape:
         name, database = self._endpoint, self._database
         for group in groups(database.at("STAGING", "source", name, BATCH), BATCH):
             self._apply(self._stage(_distinct(group)))
-        for group in _by_request(database.flagged("to_release", name, BATCH)):
+        for group in _by_request(self._to_release.next()):
             self._release(group)
         began = time.monotonic()
         if began < self._poll_at:

@@ -11,6 +11,7 @@ from dray_fts import schema
 from dray_fts.database import Change, Database, JobExistsError
 from dray_fts.jobs import parse
 from dray_fts.people import Person
+from dray_fts.rows import Flagged
 from dray_fts.settings import Limits
 from dray_fts.sites import Prefix, SiteMap
 
@@ -239,3 +240,17 @@ def test_a_file_that_is_canceled_during_its_stage_request_is_released(database: 
     # The job stays until its files are released.
     database.settled("to_cancel", one)
     assert database.forget(-1) == 0
+
+
+def test_files_whose_cancellation_fails_do_not_keep_others_waiting(database: Database) -> None:
+    ids = []
+    for number in range(5):
+        one, _ = add(database, f"j{number}")
+        database.cancel(f"j{number}")
+        ids.append(one)
+    files = Flagged(database, "to_cancel", "b", 2)
+    seen = [[row["file_id"] for row in files.next()] for _ in range(4)]
+    assert seen == [ids[:2], ids[2:4], ids[4:], ids[:2]]
+    for one in ids:
+        database.settled("to_cancel", one)
+    assert files.next() == []
