@@ -39,6 +39,8 @@ impl Failure {
         };
         let has = |part: &str| text.contains(part);
         match code {
+            // A busy server closes the connection during the authentication.
+            0 if has("reset") || has("closed") || has("EOF") => ErrorKind::Unreachable,
             // The library reports a failed authentication at either end by errors of GSS.
             0 if has("GSS") || has("credential") => ErrorKind::Unauthorized,
             0 => ErrorKind::Unreachable,
@@ -49,9 +51,9 @@ impl Failure {
             _ if has("File name too long") => ErrorKind::NameTooLong,
             421 => ErrorKind::Busy,
             425 | 426 => ErrorKind::Unreachable,
-            500..=504 if has("nrecognized") || has("not implemented") || has("unknown") => {
-                ErrorKind::Unsupported
-            }
+            // Do not search these answers for common words: they contain the path of the file.
+            502 | 504 => ErrorKind::Unsupported,
+            500 | 501 if has("nrecognized") || has("not implemented") => ErrorKind::Unsupported,
             530 | 535 => ErrorKind::Unauthorized,
             _ => ErrorKind::Io,
         }

@@ -14,6 +14,8 @@
 
 mod facts;
 mod failure;
+#[expect(unsafe_code, reason = "the system calls take addresses")]
+mod guarded;
 #[expect(
     unsafe_code,
     reason = "the Globus client library is reached by its C interface"

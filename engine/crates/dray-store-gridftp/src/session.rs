@@ -4,10 +4,11 @@
 //! the session, so the state outlives every callback.
 
 use crate::failure::Failure;
+use crate::guarded::GuardedBuffer;
 use crate::library::{Code, Handle, Library, library};
 use dray_core::Result as Outcome;
 use dray_core::lock::LockExt;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,15 +24,16 @@ const CHECKSUM_MAX: Duration = Duration::from_secs(1800);
 /// does not wait for the server, so the operation usually ends within milliseconds.
 const ABORT_MAX: Duration = Duration::from_secs(10);
 
-/// Bytes that the library may write at a time. A longer range is read in several pieces.
-const BUFFER_BYTES: usize = 1 << 20;
+/// Bytes that the library may write at a time. A longer range is read in several pieces. The library
+/// calls back when the buffer is full, so a slow server must fill it within [`SILENCE_MAX`].
+const BUFFER_BYTES: usize = 256 << 10;
 
 /// Maximum length of the listing of a folder, which bounds memory.
 const LISTING_BYTES_MAX: usize = 256 << 20;
 
-/// Bytes for the text of a checksum. The library copies the server's answer without a check of its
-/// length, so the buffer is much longer than a checksum.
-const CHECKSUM_BYTES: usize = 1 << 20;
+/// Bytes for the text of a checksum. A longer answer of the server ends the process (see
+/// [`GuardedBuffer`]).
+const CHECKSUM_BYTES: usize = 1 << 16;
 
 type Result<T> = std::result::Result<T, Failure>;
 
@@ -94,7 +96,7 @@ struct Memory {
     /// Answer to MLST, which the library allocates.
     answer: *mut u8,
     answer_length: usize,
-    checksum: Vec<c_char>,
+    checksum: Option<GuardedBuffer>,
 }
 
 /// A control connection. The first operation connects and authenticates.
@@ -130,7 +132,7 @@ impl Session {
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
             answer: null_mut(),
             answer_length: 0,
-            checksum: Vec::new(),
+            checksum: None,
         }));
         let mut session = Self {
             library,
@@ -349,14 +351,18 @@ impl Session {
     /// Returns the server's checksum of the whole file as text.
     pub(crate) fn checksum(&mut self, url: &CStr, algorithm: &CStr) -> Result<String> {
         let library = self.library;
-        // SAFETY: as in `facts`. The buffer is valid until the operation has ended.
+        let mut buffer = GuardedBuffer::new(CHECKSUM_BYTES)
+            .map_err(|error| Failure::Reported(0, format!("no memory for a checksum: {error}")))?;
+        let text = buffer.as_mut_ptr();
+        // SAFETY: as in `facts`. The buffer belongs to `memory`, so it is valid until the operation
+        // has ended.
         self.start(|memory, argument| unsafe {
-            (*memory).checksum = vec![0; CHECKSUM_BYTES];
+            (*memory).checksum = Some(buffer);
             (library.checksum)(
                 &raw mut (*memory).handle,
                 url.as_ptr(),
                 &raw mut (*memory).attributes,
-                (*memory).checksum.as_mut_ptr(),
+                text,
                 0,
                 -1,
                 algorithm.as_ptr(),
@@ -366,9 +372,9 @@ impl Session {
         })?;
         self.complete(CHECKSUM_MAX)?;
         // SAFETY: the operation has ended, so the library does not use `memory`.
-        let text = std::mem::take(unsafe { &mut (*self.memory).checksum });
-        let bytes: Vec<u8> = text.iter().map(|one| one.cast_unsigned()).collect();
-        let text = CStr::from_bytes_until_nul(&bytes).unwrap_or_default();
+        let buffer = unsafe { &mut (*self.memory).checksum }.take();
+        let bytes = buffer.as_ref().map_or(&[][..], GuardedBuffer::bytes);
+        let text = CStr::from_bytes_until_nul(bytes).unwrap_or_default();
         Ok(text.to_string_lossy().into_owned())
     }
 }
