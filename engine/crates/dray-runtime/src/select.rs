@@ -8,7 +8,6 @@
 //! these paths.
 
 use dray_core::lock::LockExt;
-use dray_core::maps::HashSet;
 use dray_core::patterns::{self, COMPILED_BYTES_PER_BYTE, WILD_BYTES_MAX};
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use dray_wire::message::Selection;
@@ -120,8 +119,8 @@ impl Patterns {
 pub struct Filter {
     include: Patterns,
     exclude: Patterns,
-    /// The folders above all included paths; `None` if an include pattern is no plain path.
-    above: Option<HashSet<RelPath>>,
+    /// The included paths in their order; `None` if an include pattern is no plain path.
+    paths: Option<Vec<RelPath>>,
     _share: Share,
 }
 
@@ -142,7 +141,7 @@ impl Filter {
             _share: share,
             include: Patterns::compile(&selection.include)?,
             exclude: Patterns::compile(&selection.exclude)?,
-            above: above(&selection.include),
+            paths: plain_paths(&selection.include),
         })
     }
 
@@ -151,31 +150,40 @@ impl Filter {
     /// plain paths.
     #[must_use]
     pub fn enters(&self, folder: &RelPath) -> bool {
-        let leads = |above: &HashSet<RelPath>| above.contains(folder);
-        self.above.as_ref().is_none_or(leads) && !self.exclude.match_path(folder)
+        let leads = |paths: &Vec<RelPath>| leads_to_one(paths, folder);
+        self.paths.as_ref().is_none_or(leads) && !self.excludes(folder)
+    }
+
+    /// Returns true if an exclude pattern matches.
+    #[must_use]
+    pub fn excludes(&self, path: &RelPath) -> bool {
+        self.exclude.match_path(path)
     }
 
     /// Returns true if a file or a link is selected.
     #[must_use]
     pub fn takes(&self, path: &RelPath) -> bool {
-        !self.exclude.match_path(path) && (!self.include.any || self.include.match_path(path))
+        !self.excludes(path) && (!self.include.any || self.include.match_path(path))
     }
 }
 
-/// Returns the folders above all `patterns`, if each pattern is a path with a slash and without
+/// Returns the sorted paths that `patterns` match, if each pattern is a path with a slash and without
 /// wildcards.
-fn above(patterns: &[String]) -> Option<HashSet<RelPath>> {
-    let mut above = HashSet::default();
-    for pattern in patterns {
-        let mut path = plain(pattern)?.parent();
-        while let Some(folder) = path.filter(|folder| !folder.is_root()) {
-            path = folder.parent();
-            if !above.insert(folder) {
-                break;
-            }
-        }
+fn plain_paths(patterns: &[String]) -> Option<Vec<RelPath>> {
+    let paths: Option<Vec<RelPath>> = patterns.iter().map(|pattern| plain(pattern)).collect();
+    let mut paths = paths.filter(|paths| !paths.is_empty())?;
+    paths.sort_unstable_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
+    Some(paths)
+}
+
+/// Returns true if one of the sorted `paths` is below `folder`.
+fn leads_to_one(paths: &[RelPath], folder: &RelPath) -> bool {
+    if folder.is_root() {
+        return true;
     }
-    (!patterns.is_empty()).then_some(above)
+    let start = [folder.as_bytes(), b"/"].concat();
+    let first = paths.partition_point(|path| path.as_bytes() < start.as_slice());
+    (paths.get(first)).is_some_and(|path| path.as_bytes().starts_with(&start))
 }
 
 /// Returns the only path that a pattern matches. Returns `None` for a pattern with wildcards, and

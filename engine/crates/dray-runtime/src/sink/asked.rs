@@ -49,7 +49,8 @@ impl Asked {
             InspectTask::Directory if !self.is_recursive => {
                 "the entry is a folder, but a single file was requested"
             }
-            InspectTask::Directory if !is_named && !self.filter.enters(path) => {
+            // Include patterns do not apply to folders: a source may announce every folder.
+            InspectTask::Directory if !is_named && self.filter.excludes(path) => {
                 "the patterns of the request exclude the folder"
             }
             InspectTask::Symlink { .. } if !self.keeps_links => {
