@@ -13,11 +13,14 @@ pub(super) struct Sources(Action, Vec<ApiPath>);
 
 impl Api {
     /// Returns the local sources of a transfer into a fast root of a tier, if the request does not
-    /// state its size. Sources at other endpoints, and sources with patterns, have no known size.
+    /// state its size. Sources at other endpoints, sources with patterns, and listed files have no known
+    /// size.
     pub(super) fn unsized_transfer(&self, request: &Request) -> Option<Sources> {
         let route = self.config.route(request).ok()?;
         let selection = &request.selection;
-        let is_whole = selection.include.is_empty() && selection.exclude.is_empty();
+        let is_whole = selection.include.is_empty()
+            && selection.exclude.is_empty()
+            && request.files.is_empty();
         let Side::Local(to) = route.destination() else {
             return None;
         };
