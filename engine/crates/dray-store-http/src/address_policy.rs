@@ -51,6 +51,7 @@ impl FromStr for AddressSet {
             "local" => Ok(Self::Local),
             "private" => Ok(Self::Private),
             network => (network.parse().ok().or_else(|| single(network)))
+                .filter(|network: &IpNet| network.addr() == network.addr().to_canonical())
                 .map(Self::Network)
                 .ok_or_else(|| {
                     format!(
@@ -76,8 +77,21 @@ impl AddressPolicy {
     fn permits(&self, address: IpAddr) -> bool {
         // An IPv4 address that is written as an IPv6 address reaches the same host.
         let address = address.to_canonical();
-        let is_in = |sets: &[AddressSet]| sets.iter().any(|set| set.contains(address));
-        !is_in(&self.deny) || is_in(&self.allow)
+        let is_permitted = |address: IpAddr| {
+            let is_in = |sets: &[AddressSet]| sets.iter().any(|set| set.contains(address));
+            !is_in(&self.deny) || is_in(&self.allow)
+        };
+        is_permitted(address) && translated(address).is_none_or(is_permitted)
+    }
+}
+
+/// Returns the IPv4 address to which a NAT64 gateway translates an address (RFC 6052,
+/// `64:ff9b::/96`).
+fn translated(address: IpAddr) -> Option<IpAddr> {
+    let IpAddr::V6(v6) = address else { return None };
+    match v6.octets() {
+        [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d] => Some([a, b, c, d].into()),
+        _ => None,
     }
 }
 
@@ -125,7 +139,7 @@ impl Resolver for PermittedAddresses {
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let found = self.inner.resolve(uri, config, timeout)?;
         // The administrator of this host has chosen the proxy, and the proxy connects to the server.
-        let proxy = config.proxy().filter(|proxy| !proxy.is_no_proxy(uri));
+        let proxy = config.proxy();
         if proxy.is_some_and(|proxy| proxy.uri().authority() == uri.authority()) {
             return Ok(found);
         }
@@ -170,6 +184,7 @@ mod tests {
             "fe80::1",
             "::ffff:127.0.0.1",
             "::ffff:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
         ] {
             assert!(!permits(&[], &["local"], address), "{address}");
             assert!(permits(&[], &["private"], address), "{address}");
@@ -198,7 +213,14 @@ mod tests {
 
     #[test]
     fn a_malformed_set_is_refused() {
-        for text in ["", "localhost", "10.0.0.0/33", "10.0.0", "Local"] {
+        for text in [
+            "",
+            "localhost",
+            "10.0.0.0/33",
+            "10.0.0",
+            "Local",
+            "::ffff:10.0.0.0/104",
+        ] {
             let error = text.parse::<AddressSet>().expect_err(text);
             assert!(error.contains("neither local"), "{error}");
         }

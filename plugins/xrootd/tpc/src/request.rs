@@ -296,7 +296,7 @@ fn push(request: &Request, url: &HttpUrl, store: &HttpStore) -> Result<()> {
     let file = File::open(&request.path).map_err(|error| {
         Error::new(error.kind().into(), End::Source, "open the file").cause(error.to_string())
     })?;
-    let (demanded, compared) = request.checksums();
+    let (demanded, _) = request.checksums();
     let of = |origin| move |checksum| Expected { checksum, origin };
     let demanded = demanded.map(of("the header Repr-Digest"));
     let stored = || digest::stored(&file).map(of("the extended attribute user.XrdCks.adler32"));
@@ -305,7 +305,9 @@ fn push(request: &Request, url: &HttpUrl, store: &HttpStore) -> Result<()> {
         file: &file,
         path: &url.path,
         may_overwrite: request.overwrite,
-        verify: match compared {
+        // The client's checksum covers only the bytes that were read here, so the receiver's checksum
+        // is required as well.
+        verify: match request.checksum {
             Sums::Required => Verify::Required,
             Sums::Offered => Verify::Offered,
             Sums::None => Verify::Never,
