@@ -167,10 +167,11 @@ which [contradicts the paper's text](../../design/tiers.md#start-and-speed-of-a-
 
 {thresholds(results)}
 
-Figure 5.2 of the paper shows other thresholds: 0.7 S for a DWPP of 1.2 S, 0.6 S for a DWPP of 1.4
-S, and 1.6 S as the largest DWPP. These thresholds do not follow from the equation at the stated
-bandwidths, and a maximum of 1.6 S contradicts the 2.1 S that the paper measured. By the equation,
-the largest DWPP without overflow (the *bound*) is {results["thresholds"]["bound"]:.3f} S.
+Figure 5.2 of the dissertation shows other thresholds: 0.7 S for a DWPP of 1.2 S, 0.6 S for a DWPP
+of 1.4 S, and 1.6 S as the largest DWPP. These thresholds do not follow from equation 5.2 with the
+values of Bwmax, Bwmin, Brmax and Brmin above. A maximum of 1.6 S also contradicts the load of 2.1 S
+that the dissertation measured. By the equation, the largest DWPP without overflow (the *bound*) is
+{results["thresholds"]["bound"]:.3f} S.
 
 ## Utilisation (section 5.3.2)
 
@@ -252,11 +253,12 @@ BBOS slows down only the later writes.
 ## Waits of each job (Figure 5.5)
 
 A *job* is the write of one checkpoint. The load is 1.9 S, with medium congestion. Under MaxBW, job
-{waits["MaxBW"]["first_stop"]} is the first job that stops; in the paper, the jobs after job
-{results["waits"]["paper_stops_after"]} stop. Under BBOS no job stops, as in the paper. The paper
-shows that under BBOS some jobs wait until an earlier job has been written. In the model this does
-not occur, because a write takes at most 80 GB / Bwmin = 26.7 s, and a request arrives only every
-36.5 s. Such waits are possible only if writes are slower than the stated Bwmin.
+{waits["MaxBW"]["first_stop"]} is the first job that stops; in the dissertation, the jobs after job
+{results["waits"]["paper_stops_after"]} stop. Under BBOS no job stops, as in the dissertation. The
+dissertation shows that under BBOS some jobs wait until an earlier job has been written. In the
+model this does not occur, because a write takes at most 80 GB / Bwmin = 26.7 s, and a request
+arrives only every 36.5 s. Such waits are possible only if writes are slower than Bwmin, the lowest
+write rate.
 
 ![Waits of each job](bbos-waits.svg)
 

@@ -104,9 +104,10 @@ The paper does not state all parameters. We chose the following ones:
 - Each case has {results["seeds"]} runs of {results["periods"]} periods. The hit ratio is that of
   the last {counted} periods.
 
-The paper's text does not state whole minutes or three versions. We chose these two readings because
-the results of the paper agree with them. For the number of versions, the [section about
-versions](#versions) also gives the results of another reading. No number was fitted.
+The paper's text does not say that each MTBF is a whole number of minutes, or that an application
+retains exactly three versions. We chose these two readings because the results of the paper agree
+with them. For the number of versions, the [section about versions](#versions) also gives the
+results of another reading. No number was fitted.
 
 ## Orders of victims
 
@@ -155,7 +156,7 @@ not.
 ## Versions
 
 Applications with periods of 60, 30 and 20 minutes together write 1.9 S in an hour. The first column
-shows the ratio of the numbers of these applications.
+shows how many applications have each period, as a ratio of the three numbers.
 
 - The column *version-aware* shows the hit ratio of BBOS. Its first victims are the versions
   that are not the newest of their application.

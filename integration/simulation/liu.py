@@ -208,7 +208,7 @@ data set. In total, round robin took {longer:.2%} longer than first come, first 
 
 ## Two pairs of endpoints
 
-Figure 13 of the paper shows two transfers between different pairs of endpoints. A client that
+Figure 13 of Liu et al. shows two transfers between different pairs of endpoints. A client that
 serves both pairs concurrently needs as much time as the longer transfer alone. A client that serves
 one pair at a time needs the sum of both times. The figure does not name its two data sets. The
 model uses two data sets of the paper, with 35 GB and 58 GB. Each has a separate path of {line:.0f}

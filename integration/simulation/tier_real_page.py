@@ -198,8 +198,9 @@ def conclusion(results: dict[str, Any]) -> str:
     }
     return f"""\
 The largest load without a blocked write was {free["even"]:.2f} S at even intervals, and
-{free["burst"]:.2f} S in a burst. A blocked write does not cause a loss of data: as soon as a
-version has a slow copy, the tier deletes its fast copy, and then the repeated write succeeds."""
+{free["burst"]:.2f} S in a burst. A blocked write does not cause a loss of data: the application
+repeats the write. The write succeeds after the tier has deleted the fast copy of a version that has
+a slow copy."""
 
 
 def files(text: str) -> dict[str, str]:

@@ -169,10 +169,10 @@ endpoints. DTL's rule does not use errors.
 
 dray's tuner has three constants: the assumed noise of a measurement, the age at which a measurement
 loses half of its weight, and the bonus for trying another number. They were chosen with the four
-paths above. So the tuner also runs on 400 random paths, once on each. The best number of a random
-path is between 1 and 48, and its logarithm is distributed uniformly. Above the best number, the
-throughput of a path falls, at a rate that differs from path to path. The far side fails above 1.15
-to 2.65 times the best number.
+paths above. So the tuner also runs on 400 random paths, once on each. The best number of streams or
+writers of a random path is between 1 and 48, and its logarithm is distributed uniformly. Above the
+best number, the throughput of a path falls, at a rate that differs from path to path. The end at
+the far side of a path fails above a number that is 1.15 to 2.65 times the best number.
 
 The constants were changed twice after random paths of this kind had shown a fault of the tuner
 ([0021](../../decisions/0021-a-tuner-that-weighs-hypotheses.md)). So the random paths are not a
