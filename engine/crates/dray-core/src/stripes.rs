@@ -45,10 +45,10 @@ impl fmt::Display for StripeError {
 
 impl std::error::Error for StripeError {}
 
-/// Checks the size of a stripe. Zero is the default of the file system.
+/// Converts the size of a stripe to 32 bits. Zero stands for the default of the file system.
 ///
 /// # Errors
-/// [`StripeError`] if the size is not a multiple of [`STRIPE_BYTES_MIN`] or does not fit.
+/// [`StripeError`] if the size is not a multiple of [`STRIPE_BYTES_MIN`] or has more than 32 bits.
 pub fn stripe_bytes(bytes: u64) -> Result<u32, StripeError> {
     match u32::try_from(bytes) {
         Ok(size) if bytes.is_multiple_of(STRIPE_BYTES_MIN) => Ok(size),
