@@ -205,10 +205,11 @@ pub(crate) struct Scan {
 
 /// Reads a log once to find its structure. Returns `None` for an empty file.
 ///
-/// A commit record contains the length of the log that was durable before the group of the record
-/// was written. The scan uses the greatest of these lengths. Unreadable bytes before this length
-/// were durable. The storage has lost these bytes, so they count as damage. Unreadable bytes after
-/// this length may never have been durable. So the log ends before these bytes, with a torn tail.
+/// Each commit appends a group of records that ends with a commit record. A commit record contains
+/// the length of the log that was durable before this append. The scan uses the greatest of these
+/// lengths. Unreadable bytes before this length were durable. The storage has lost these bytes, so
+/// they count as damage. Unreadable bytes after this length may never have been durable. So the log
+/// ends before these bytes, with a torn tail.
 ///
 /// # Errors
 /// [`ErrorKind::LogVersion`], [`ErrorKind::LogDamaged`] (prelude or header), or errors of the

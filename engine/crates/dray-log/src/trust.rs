@@ -68,8 +68,8 @@ pub enum Verdict {
     /// Continue the file from this state.
     Trusted(Trusted),
     /// Begin the file again, because none of its recorded ranges is valid. The error contains the
-    /// reason. The sink ends the file as dropped, commits, deletes the partial file if it exists,
-    /// and begins the file again.
+    /// reason. The sink first ends the file as dropped in the log and commits the log. It then
+    /// deletes the partial file, if there is one, and begins the file again.
     StartOver(Error),
     /// Leave the file unchanged and report it as failed. Contains the reason.
     Refused(Error),

@@ -303,9 +303,9 @@ fn finish_op(name: &'static str, ending: Ending) -> Op {
     Op::Finish { name, ending }
 }
 
-/// Returns the workload of the exhaustive tests. It has two interleaved files, a published file,
-/// holes and runs. It also has a file that is dropped and begun again as another version with the
-/// same partial name.
+/// Returns the workload of the exhaustive tests. Its files are written at the same time, in ranges
+/// with gaps between them. One file is published. Another file is dropped, and is begun again as
+/// another version with the same partial name.
 pub(crate) fn workload() -> Vec<Op> {
     use Op::Commit;
     vec![
