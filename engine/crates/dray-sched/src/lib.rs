@@ -3,12 +3,13 @@
 //! - the next object to send ([`objects`]), and congested targets to avoid ([`congestion`]);
 //! - the time at which an object may be sent ([`pace`]);
 //! - the number of objects in transit to each sink target ([`credit`]);
-//! - the transfers to run ([`policy`]), and the sessions to end for others ([`preemption`]);
+//! - the transfers to run ([`policy`]), and the sessions to end for other transfers
+//!   ([`preemption`]);
 //! - rates and deadlines ([`broker`]), and shares of the remaining capacity ([`shares`]);
 //! - dead streams ([`streams`]);
 //! - the number of streams and threads of a transfer ([`tuner`], [`blocking`]);
 //! - the abandoned data to remove ([`cleanup`]);
-//! - the data of a burst buffer ([`tiers`]).
+//! - the data to keep in a burst buffer, to copy to slow storage and to delete ([`tiers`]).
 //!
 //! Non-goals: I/O, clocks, checksums, logs, the protocol.
 //!

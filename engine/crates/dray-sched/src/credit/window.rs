@@ -26,10 +26,10 @@ const READ_TAKES: Duration = Duration::from_millis(2);
 /// Number of rounds ([`Window::on_arrival`]) that show the best throughput of a window.
 const TRIAL_ROUNDS: u32 = 4;
 
-/// A window that is doubled on trial stays doubled if its throughput is at least this many times
-/// the best earlier round. If the transfer waited for credit, a doubled window doubles the
-/// throughput. On a busy host, single rounds differ by this factor even with equal windows, but the
-/// best rounds seldom do. The value is estimated, not measured.
+/// A window that is doubled on trial stays doubled if the throughput of its best round is at least
+/// this many times that of the best round before the trial. If the transfer waited for credit, a
+/// doubled window doubles the throughput. On a busy host, single rounds differ by this factor even
+/// with equal windows, but the best rounds seldom do. The value is estimated, not measured.
 const TRIAL_GAIN: f64 = 1.5;
 
 /// Number of rounds between an unsuccessful trial and the next trial.

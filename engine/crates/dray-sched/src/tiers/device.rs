@@ -192,9 +192,9 @@ impl DeviceModel {
         self.read_max - part * (self.read_max - self.read_min)
     }
 
-    /// Returns the maximum number of bytes that applications may write in one period without idle
-    /// time: S / (1 - Brmax / Bwmin), where `capacity` is S in bytes. The maximum is infinite if
-    /// the demotion is at least as fast as the concurrent writes.
+    /// Returns the maximum number of bytes that applications may write in one period if there is no
+    /// pause between the writes: S / (1 - Brmax / Bwmin), where `capacity` is S in bytes. The
+    /// maximum is infinite if the demotion is at least as fast as the concurrent writes.
     #[must_use]
     pub fn admissible(&self, capacity: f64) -> f64 {
         if self.read_max >= self.write_min {

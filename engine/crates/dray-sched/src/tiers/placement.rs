@@ -140,8 +140,8 @@ pub fn admit(free: u64, claims: &[Claim], devices: &[u64]) -> Admission {
     found
 }
 
-/// Returns the fast copies to delete for the bytes that are needed in total and on each device.
-/// `homes` has the device of each version. Copies on a device that needs bytes come first. Otherwise
+/// Chooses the fast copies to delete, so that the bytes in `need` become free. `homes` contains the
+/// device of each version. Copies on a device on which bytes must be freed come first. Otherwise
 /// the choice is that of [`super::victims::deletions`].
 #[must_use]
 pub fn deletions(versions: &[Version], homes: &[usize], need: &Need, order: Order) -> Deletions {
