@@ -16,9 +16,9 @@ use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 /// source that reports more violates the protocol.
 const ASKED_STREAMS_MAX: usize = 1024;
 
-/// Maximum number of ranges of seen block numbers for each source. Beyond it, the sink counts the
-/// numbers between the first two ranges as seen too. Blocks with these numbers never arrive: a
-/// source has far fewer buffers, so the reads of these blocks failed.
+/// Maximum number of ranges of seen block numbers for each source. If there are more ranges, the
+/// sink also counts the numbers between the first two ranges as seen. Blocks with these numbers
+/// will not arrive: a source has far fewer buffers than this, so it failed to read these blocks.
 const SEEN_RUNS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -394,10 +394,11 @@ impl Sink {
         })
     }
 
-    /// Adds the written parts of unclosed files to the group that the next sync makes durable.
+    /// Adds those parts of a block to the current sync group that were written and belong to
+    /// unclosed files. Fails the files whose parts were not written.
     ///
     /// # Errors
-    /// If no part of the block belongs to an unclosed file.
+    /// If the block has no such part.
     fn gather_parts(
         &mut self,
         key: BlockKey,
