@@ -382,9 +382,9 @@ impl SinkExecutor<'_, '_> {
         self.later(Lane::Log, BackgroundTask::Log(records.collect()));
     }
 
-    /// Returns the partial file of an entry whose ranges are synced or logged. The machine
-    /// acknowledges these ranges afterwards. A missing file is an error in the machine, and must
-    /// not be skipped.
+    /// Returns the partial file of an entry whose ranges are synced or logged. If the file is
+    /// missing, this function panics. If it skipped the file instead, the sink machine would
+    /// acknowledge ranges that are not durable.
     fn open_file(&self, index: FileIndex) -> &Arc<OpenFile> {
         self.open
             .get(&index)

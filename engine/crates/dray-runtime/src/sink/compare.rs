@@ -1,8 +1,8 @@
 //! Checks whether an existing file has the demanded content.
 //!
-//! Invariant of this module: a demanded checksum is compared with bytes that this run has read. A
-//! checksum that is stored with the file is not trusted, because the owner of the file can write
-//! any value.
+//! Invariant of this module: a demanded checksum is compared with bytes that this module reads from
+//! the file. A checksum that is stored with the file is not trusted, because the owner of the file
+//! can write any value. Stores whose server computes checksums are an exception ([`sums`]).
 
 use dray_core::checksum::Summer;
 use dray_core::{ContentKey, End, Error, ErrorKind, RelPath, Result, Sums};
@@ -14,7 +14,8 @@ use dray_store::{FileKind, FileState, ReadPurpose, Store};
 /// true.
 ///
 /// If the store's server computes checksums ([`dray_store::Capabilities::compares_sums`]), this
-/// function requests a checksum from the server instead.
+/// function does not read the file. It returns the checksums that are stored with the file
+/// ([`Store::known_sums`]).
 ///
 /// # Errors
 /// Errors of the store. [`ErrorKind::Cancelled`] if `is_over` ended the read.
