@@ -1,8 +1,9 @@
-//! Published experiments, repeated in the simulator with the decisions of the shipped code, and
-//! experiments of our own.
+//! Experiments in the simulator, which makes all decisions with the code of the engine. Some
+//! experiments repeat an experiment of a published paper.
 //!
-//! Each experiment returns one JSON value with assumptions, results, and the results of the paper.
-//! `integration/simulation` generates pages from it.
+//! Each experiment returns one JSON value with its assumptions and its results. If it repeats a
+//! published experiment, the value also contains the published results. `integration/simulation`
+//! generates pages from this value.
 
 pub mod bbos;
 pub mod bbos_restarts;

@@ -32,8 +32,8 @@ impl Control {
     /// earlier messages.
     ///
     /// # Errors
-    /// If the message exceeds the limits. Such a message shows a defect of the machine that sends
-    /// it.
+    /// If the message exceeds the limits that both ends agreed on. This is a defect of the source
+    /// machine or of the sink machine.
     pub fn send(&mut self, message: &Message, at: Time) -> Result<(Vec<u8>, Time), Error> {
         let mut bytes = Vec::new();
         encode(message, &self.limits, &mut bytes)?;
@@ -122,7 +122,8 @@ impl Link {
     /// Encodes an object.
     ///
     /// # Errors
-    /// If the head exceeds the limits, which is a defect of the machine.
+    /// If the head exceeds the limits that both ends agreed on. This is a defect of the source
+    /// machine.
     pub fn encode(&self, head: &BlockHead, payload: &[u8]) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         encode_block_head(head, &self.limits, &mut bytes)?;

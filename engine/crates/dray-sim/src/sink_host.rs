@@ -1,6 +1,6 @@
-//! The simulated host of the sink. It inspects, writes, syncs, logs and publishes, with the shipped
-//! object log on the simulated disk. Each effect consists of one or several changes of the disk, so
-//! a crash may occur in the middle of an effect.
+//! The simulated host of the sink. It inspects, writes, syncs, logs and publishes files on the
+//! simulated disk. It logs with the object log of the real engine (`dray_log`). Each effect makes
+//! one or several changes of the disk, so a crash may occur in the middle of an effect.
 
 mod resume;
 

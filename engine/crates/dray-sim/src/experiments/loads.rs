@@ -212,9 +212,9 @@ pub fn bytes_taken(report: &Report, load: &Load) -> u64 {
         .sum()
 }
 
-/// Returns an upper bound for the number of bytes that any admission could move in time, even if it
-/// knew all transfers from the start. The bound is a linear relaxation, in which parts of transfers
-/// count too.
+/// Returns an upper bound for the number of bytes that can arrive before their deadlines, whatever
+/// transfers are admitted, and even if all transfers are known from the start. The bound is a
+/// linear relaxation, in which parts of transfers count too.
 #[must_use]
 pub fn bytes_at_best(load: &Load) -> f64 {
     let demands = load

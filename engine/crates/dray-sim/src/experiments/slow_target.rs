@@ -182,9 +182,9 @@ fn tree() -> Result<Tree, Error> {
     Ok(tree)
 }
 
-/// Returns the minimum duration of a transfer during which one target after the other is slow.
-/// `alone` is its duration in seconds without congestion. Each target is slow for one eighth of the
-/// time.
+/// Returns the minimum duration in seconds of a transfer of which one target after the other is
+/// slow. At each time one target has a tenth of its normal speed. `alone` is the duration of the
+/// transfer in seconds if no target is slow.
 #[must_use]
 pub fn least_with_moving(alone: f64) -> f64 {
     alone / (1.0 - 0.9 / f64::from(TARGETS))

@@ -1,6 +1,6 @@
-//! Checkers of the rules of a tier, with the names used in docs/design/tiers.md. The checkers
-//! examine the disks. From the catalog they use only the name of a version, and whether the version
-//! is pinned.
+//! Checkers of the rules of a tier. Their names are those of docs/design/tiers.md. The checkers
+//! examine the simulated disks. From the tier's catalog of versions they read only the name of a
+//! version, and whether the version is pinned.
 
 use super::Tier;
 use super::disks::Key;
