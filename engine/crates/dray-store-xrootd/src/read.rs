@@ -285,9 +285,9 @@ impl RemoteReader {
             }
         }
         let asked = Instant::now();
-        // Ask over the first connection, and over each connection that has read since its last
-        // query. The client reopens a file after a lost connection, and may then have another
-        // version on this connection only.
+        // Ask the server for the state of the file over the first connection, and over each
+        // connection that has read bytes since the last such query. If a connection was lost, the
+        // client opens the file again, and may then read another version on only this connection.
         for (number, slot) in self.slots.iter().enumerate() {
             if number == 0 || slot.has_unjudged() {
                 self.judge(number, slot)?;

@@ -46,8 +46,8 @@ impl ReplicaReader {
     }
 
     /// Returns the reader of a replica, and opens it at the first use. `failures` is the replica's
-    /// number of failures when it was chosen. The error is `SourceChanged` if the replica has
-    /// another version.
+    /// number of failures when it was chosen. The error is `SourceChanged` if the replica contains
+    /// another version of the file.
     fn reader(&self, number: usize, failures: u32) -> Result<Arc<RemoteReader>> {
         let mut reader = self.readers[number].lock_unpoisoned();
         if let Some(reader) = &*reader {

@@ -4,8 +4,8 @@
 //!
 //! The store opens a large file a second time with `O_DIRECT`. Unaligned parts, such as the last
 //! bytes of a file, are read and written through the page cache with the first descriptor. The
-//! kernel keeps both views consistent. On file systems without direct I/O, all bytes pass through
-//! the page cache.
+//! kernel ensures that each descriptor sees the bytes written with the other one. On file systems
+//! without direct I/O, all bytes pass through the page cache.
 
 use super::size_of;
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};

@@ -98,9 +98,9 @@ impl ReadHandle for PosixRead {
         if !self.shares_blocks {
             return Ok(());
         }
-        // Write dirty mapped pages back first. Writing to a dirty mapped page does not change the
-        // modification time, but after a write-back the next write to the page does. Sharing the
-        // blocks would also write the pages back.
+        // Write back the dirty pages of memory mappings. A write to a dirty page does not change
+        // the modification time, but the first write after the write-back does. Do this before the
+        // first read, although sharing the blocks would also write the pages back later.
         rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.fd))
             .map_err(|errno| self.place.error("read the file", errno))
     }
