@@ -59,7 +59,8 @@ fn requested(copy: &Copy<'_>, from: &str, to: &str) -> Result<StagingRequest> {
     })
 }
 
-/// Builds the transfer of a version between two paths. The result is not a staged copy.
+/// Builds the transfer that copies a version from `from` to `to`, without a row in the table of
+/// staged copies.
 ///
 /// # Errors
 /// The errors of [`copy`].

@@ -215,9 +215,9 @@ impl Tier {
         chosen.map_or_else(String::new, |one| one.name.clone())
     }
 
-    /// Returns the version with the fast path from which to restart. If the version has no fast
-    /// copy, or if its fast root cannot be reached, the path is on a root with space. The version's
-    /// own root is preferred.
+    /// Returns `version` with the fast path that the application will read. If the version has no
+    /// fast copy, or if its fast root cannot be reached, this is a path on a fast root with space,
+    /// preferably on the present fast root of the version.
     ///
     /// # Errors
     /// `Busy` if only a root that cannot be reached has the version.
