@@ -283,9 +283,10 @@ CREATE TABLE tier_restarts (
 ) STRICT, WITHOUT ROWID;
 ALTER TABLE staging ADD COLUMN hit INTEGER NOT NULL DEFAULT 0;
 ",
-    // Renames a column to the name of its field. Counts the restarts that found their fast copy.
-    // Adds replicas of versions on the other roots of a replication group, claims of transfers on
-    // the space of a tier, write jobs of tiers, and requests of the tape API with their files.
+    // Renames a column to the name of its field in `Row`. Adds the number of restarts that found
+    // their fast copy. Adds replicas of versions on the other roots of a replication group, claims
+    // of transfers on the space of a tier, write jobs of tiers, and requests of the tape API with
+    // their files.
     "
 ALTER TABLE transfers RENAME COLUMN barren TO tries_without_progress;
 ALTER TABLE tier_restarts ADD COLUMN hits INTEGER NOT NULL DEFAULT 0;

@@ -370,7 +370,7 @@ impl Tape<'_> {
         })
     }
 
-    /// Returns true if another transfer is making the fast copy at `fast_path`.
+    /// Returns true if a transfer other than that of `copy` is making the fast copy at `fast_path`.
     ///
     /// # Errors
     /// Errors of the database.
@@ -429,8 +429,8 @@ impl Tape<'_> {
         })
     }
 
-    /// Records the final state of a file, unless the file already has a final state. Returns true
-    /// if the state was recorded.
+    /// Records the final state of the file whose fast copy has the id `copy`, unless the file
+    /// already has a final state. Returns true if the state was recorded.
     ///
     /// # Errors
     /// Errors of the database.
