@@ -394,7 +394,8 @@ impl Export {
     }
 
     /// Returns the entries to read below this root. `stripes` are the stripes that the transfer
-    /// requests for new files. The source sends its own stripes if they are requested.
+    /// requests for new files. With [`StripeChoice::Source`], the source sends the stripes of its
+    /// files.
     ///
     /// # Errors
     /// The errors of [`Export::destination`] for an invalid path.
