@@ -19,7 +19,7 @@ AWAITING = CLIENT / "_async.py"
 
 HEAD = '''"""The awaiting client: each call of the API is a method, as in :class:`Client`.
 
-tools/async_client.py generates this module from _sync.py. A test compares the two.
+tools/async_client.py generates this module from _sync.py. A test checks that both files agree.
 """'''
 CLASS = '''class AsyncClient(Awaiting):
     """A client for :mod:`asyncio`. :class:`Client` documents each method.

@@ -1,8 +1,8 @@
 """Executors: services other than dray that move files, for example Globus.
 
 A package offers an executor by an entry point in the group ``dray.executors``. The name of the
-entry point is the scheme of the URLs. Hosts such as the Airflow provider find executors here, so
-that no plug-in imports another plug-in.
+entry point is the scheme of the URLs. The Airflow provider and other programs find executors with
+this module, so that no plug-in imports another plug-in.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Executor(Protocol):
     """A service that moves files, with the requests and answers of ``dray.client``."""
 
     def submit(self, request: Request, options: Mapping[str, Any] | None = None) -> Transfer:
-        """Submit a transfer, or attach to the task of an earlier submission with the same id.
+        """Submit a transfer, or attach to the transfer of an earlier submission with the same id.
 
         :param options: options of the service for which a :class:`Request` has no field.
         """

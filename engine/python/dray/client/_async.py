@@ -1,6 +1,6 @@
 """The awaiting client: each call of the API is a method, as in :class:`Client`.
 
-tools/async_client.py generates this module from _sync.py. A test compares the two.
+tools/async_client.py generates this module from _sync.py. A test checks that both files agree.
 """
 
 from __future__ import annotations
