@@ -1,9 +1,10 @@
 """Runs a DAG beside background load on real endpoints, once with a deadline and once without.
 
 ``make e2e-deadline`` (``python -m integration.airflow.deadline``) starts two endpoints and an
-Airflow, fills one endpoint's link with four other transfers, runs the same DAG twice, and prints
-when each was done. It fails unless the run with a deadline meets the deadline, and the other run
-ends later. ``integration/simulation/test_dag.py`` tests the same in the simulator.
+Airflow, and fills one endpoint's link with four other transfers. It runs the same DAG twice, and
+prints when each run was done. It fails unless the run with a deadline meets the deadline, and the
+other run ends after the same time limit. ``integration/simulation/test_dag.py`` tests the same in
+the simulator.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ RUN_SECONDS = 420.0
 
 
 class Outcome(NamedTuple):
-    """The result of a run.
+    """The result of a run. All times count from ``run_after`` of the run.
 
-    :param seconds: seconds from the due time of the run to its end.
+    :param seconds: seconds until the run was done.
     :param ends: seconds until each task was done.
     """
 

@@ -1,6 +1,6 @@
-"""Faults of a task while its transfer runs, under the real scheduler.
+"""Faults of a task while its transfer runs, under Airflow's real scheduler.
 
-docs/explanation/airflow-faults.md describes this behaviour.
+docs/explanation/airflow-faults.md describes how the task and the transfer react to each fault.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The cost of a tool: CPU seconds and memory of all its processes, including servers.
 
-The kernel counts for a control group, including ended processes and daemons in the background. If
-no group can be made, the descendants of this process are counted instead.
+The tool runs in a control group, and the kernel adds up the cost of all processes of the group,
+including ended processes and daemons in the background. If no group can be made, this module adds
+up the cost of the descendants of this process instead.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A picture of the schedule around a slow OSD, from real copies out of a Ceph pool.
 
-``python -m integration.bench.ceph_slow_picture`` starts a cluster, and copies the same files in
-both orders while one of the three OSDs is slow, as :mod:`integration.bench.ceph_slow` does. It
-writes ``schedule.json``, ``schedule-layout.svg`` and ``schedule-file.svg`` into
-docs/explanation/measured-ceph.
+``python -m integration.bench.ceph_slow_picture`` starts a cluster in which one of the three OSDs is
+slow, as :mod:`integration.bench.ceph_slow` does. It copies the same files with ``--order layout``
+and with ``--order file``. It writes ``schedule.json``, ``schedule-layout.svg`` and
+``schedule-file.svg`` into docs/explanation/measured-ceph.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Size(NamedTuple):
 
 
 def measure(packet: bytes) -> Size:
-    """Return the size that a packet of the kernel has on the wire, divided into its segments.
+    """Return the size of a packet of the kernel on the wire, where it is sent as several segments.
 
     :param packet: the packet with the header that the kernel adds for a TUN device.
     """

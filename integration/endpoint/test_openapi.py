@@ -1,7 +1,7 @@
-"""The endpoint follows its own document, for permitted and for other calls.
+"""The endpoint follows its OpenAPI document, for calls that fit the document and for other calls.
 
-The document is read from the endpoint. DRAY_FULL=1 makes many more calls, different ones in each
-run.
+The test reads the document from the endpoint. DRAY_FULL=1 makes many more calls, different ones in
+each run.
 """
 
 from __future__ import annotations

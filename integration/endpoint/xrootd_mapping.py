@@ -5,9 +5,10 @@ The server at the destination runs the program with the arguments
 program with SIGKILL. The server treats exit code 0 as success. It searches the program's output for
 the last line with ``": "``, and sends the client the text after the first ``": "`` of this line.
 
-A later run finds the durable data of an earlier one by the request's id. So the request must not
-contain values that change from run to run, such as the rendezvous key and the client's trace id.
-These values become labels, which are set after the request was submitted.
+A later run submits an equal request with the same id, and so continues with the durable data of the
+earlier run. So the request must not contain values that change from run to run. Of these, the
+rendezvous key is passed on only to get a ticket. Others, such as the client's trace id, become
+labels that are set after the submission.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The local service writes the fields of the answers that the SDK's authors have recorded.
+"""The answers of the local test service have the same fields as the answers of Globus itself.
 
-There are no recordings of event lists, pause rules, ``ls`` and skipped errors.
+The SDK of Globus contains recorded answers. It has none for event lists, pause rules, ``ls`` and
+skipped errors.
 """
 
 from __future__ import annotations

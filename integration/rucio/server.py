@@ -92,7 +92,7 @@ class Rucio:
 
         :param name: name of its log, and of its configuration file.
         :param words: the program, and its options.
-        :param more: sections that override those of the other processes.
+        :param more: settings of only this daemon. They override the settings of all processes.
         """
         config = self._write(name, more or {})
         program = ENVIRONMENT / "bin" / words[0]
