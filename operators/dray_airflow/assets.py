@@ -54,9 +54,9 @@ def did_uri(authority: str, scope: str, name: str) -> str:
 def create_asset(*, host: str, path: str, extra: dict[str, Any] | None = None) -> Asset:
     """Return the asset for a path at an endpoint.
 
-    :param host: ``HOST[:PORT]`` in the form of the connection.
+    :param host: ``HOST[:PORT]`` of the endpoint.
     :param path: ``/ROOT/PATH``.
-    :param extra: as for any asset.
+    :param extra: the argument ``extra`` of Airflow's ``Asset``.
     """
     from airflow.sdk import Asset
 

@@ -1,6 +1,7 @@
 """The id of a task's transfer, which is the same for each try, on each worker, and after a clear.
 
-The id of Airflow's task instance is not used, because it is different for each try. Pure.
+The id of Airflow's task instance is not used, because it is different for each try. All functions
+of this module are pure.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def mark_of(rule: Mapping[str, Any]) -> Mark | None:
 
 
 def begin_rule(client: Any, settings: RucioSettings, wish: RuleWish) -> Found:  # noqa: ANN401
-    """Return the rule of a wish. Create it if no rule has its key.
+    """Return the rule that has the key of ``wish``. Create the rule if there is none.
 
     :raises DrayTaskFailure: if a rule with the key has another number of copies, or if Rucio
         refuses the rule.

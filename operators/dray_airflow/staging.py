@@ -158,7 +158,7 @@ def check_agreement(
 ) -> None:
     """Check that the arguments of a staging task do not contradict each other.
 
-    :param transfer_id: the argument of the task.
+    :param transfer_id: the task's argument ``transfer_id``.
     :param is_evicted: the task evicts the fast copy afterwards.
     :raises DrayTaskFailure: if arguments contradict each other or are missing. The message lists
         all problems.

@@ -265,10 +265,11 @@ def plan_deadlines(
 
     The duration of a task is the declared duration, or else the median of past runs. For a transfer
     with neither, the duration is its size divided by ``rate``. If ``rate`` is not given, the plan
-    uses the lowest common rate at which all paths end before the deadline. No transfer is planned
-    with more than the rate that its endpoint can promise (:attr:`Task.rate`). If the duration and
-    the size of a transfer are unknown, the transfer gets an even share of the available time. The
-    other transfers then share the time in proportion to their durations at their own rates.
+    uses the lowest common rate at which all paths end before the deadline. The plan never uses a
+    rate above the one that the transfer's endpoint can promise (:attr:`Task.rate`). A transfer
+    whose duration and size are both unknown gets an even share of the available time. The other
+    transfers of known size then get their durations at the rates of their endpoints. If time is
+    left and ``rate`` is not given, all these durations are stretched equally.
 
     A task of unknown duration that is not a transfer counts as zero, and is listed in
     :attr:`DeadlinePlan.unknown`. These tasks also count as zero: ended tasks, tasks that run only

@@ -140,8 +140,9 @@ def _ask(operator: Any, context: Context, clients: _Clients) -> Known:  # noqa: 
 def rate_at(client: Client, source: str, destination: str) -> float | None:
     """Return the rate that an endpoint could promise to a transfer. ``None`` if not reported.
 
-    :param source: URL, or path at this endpoint.
-    :param destination: URL, or path at this endpoint.
+    :param client: client of the endpoint.
+    :param source: URL, or path at the endpoint.
+    :param destination: URL, or path at the endpoint.
     """
     from dray.client import Request
 

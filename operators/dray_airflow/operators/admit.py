@@ -593,8 +593,8 @@ def _standing_for(context: Context, want: Wanted, clients: Clients, patience: fl
         **_shares(wish),
         labels={**(wish.labels or {}), **own, RESERVATION_LABEL: errand.id},
         retry=Retry(tries=1),
-        # If no task replaces the placeholder, it expires one second before its start time. A query
-        # by a client renews this time limit. In that case the placeholder starts, and fails because
-        # its source does not exist.
+        # If no task replaces the placeholder, the endpoint cancels it one second before its start
+        # time. Each query for the placeholder starts this time limit again. So a placeholder that a
+        # client has queried starts at its start time, and fails because its source does not exist.
         bound_seconds=max(int((begin - now).total_seconds()) - 1, 1),
     )

@@ -95,10 +95,10 @@ class WaitingOperator(BaseOperator):
     :param deferrable: wait in the triggerer and free the worker. The default is ``[operators]
         default_deferrable`` if it is set, otherwise ``True``.
     :param grace_seconds: time for which the task itself waits before it defers.
-    :param bound_seconds: time after which the endpoint cancels the transfer if no caller has asked
-        for it. Durable data is kept. The default is 900 (or the connection's ``outage_seconds``, if
-        that is longer) plus the task's ``retry_delay`` (at most an hour). With 0, the transfer
-        continues when the task ends.
+    :param bound_seconds: time after which the endpoint cancels the transfer if no caller has
+        queried it. Durable data is kept. The default is 900 (or the connection's
+        ``outage_seconds``, if that is longer) plus the task's ``retry_delay`` (at most an hour).
+        With 0, the transfer continues when the task ends.
     """
 
     is_dray_transfer: ClassVar[bool] = True
@@ -176,10 +176,11 @@ class WaitingOperator(BaseOperator):
         except Exception as error:
             self.log.warning("cannot store transfer %s for the task's page: %s", id, error)
 
-    # The next three methods read, store and remove the unreported attempt: an attempt of the
-    # transfer that a try has started, and whose end no try has reported. A retry uses the result of
-    # this attempt. A cleared task that has reported has no such attempt, so the endpoint checks all
-    # files again. Without Airflow's store, every try checks all files again.
+    # The next three methods read, store and remove the unreported attempt. A try of the task has
+    # started this attempt of the transfer, and no try has reported its end yet. A retry uses the
+    # result of this attempt. If a user clears a task that has reported, there is no such attempt,
+    # so the endpoint checks all files again. Without Airflow's store, every try checks all files
+    # again.
 
     def _unreported(self, context: Context, wish: Wish) -> int | None:
         """Return the attempt for this request that earlier tries have started and not reported."""
