@@ -272,7 +272,7 @@ class GlobusTransfertool(Transfertool):
         )
 
     def _source(self, transfer: Any) -> tuple[str, str]:  # noqa: ANN401 - Rucio's
-        """Return the URL of the source and its RSE.
+        """Return the URL of the source, and the id of the source's RSE.
 
         If an earlier submission has no answer, its source is used again, because the repeated
         submission must be equal to it.

@@ -78,9 +78,9 @@ def folder_of(names: Sequence[str]) -> str:
 
 
 def find_name(pfn: str, names_by_end: dict[str, list[str]]) -> str | None:
-    """Return the name with which a PFN ends.
+    """Return the longest of the given names with which a PFN ends. ``None`` if there is none.
 
-    :param names_by_end: names by their last component.
+    :param names_by_end: the names of a transfer's files, grouped by the last component of the name.
     """
     candidates = names_by_end.get(pfn.rsplit("/", 1)[-1], [])
     ending = [name for name in candidates if pfn.endswith(f"/{name}")]

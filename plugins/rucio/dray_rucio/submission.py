@@ -198,7 +198,8 @@ def group_request_of(files: Mapping[str, File], request: Request) -> Request:
     """Return the request for several files, without sources and destination.
 
     :param files: the files by their paths below the source and the destination.
-    :param request: the request for one of these files, which all share its other properties.
+    :param request: the request for one of these files. The new request keeps the values of this
+        request that apply to all the files, such as the deadline.
     """
     labels = {key: text for key, text in (request.labels or {}).items() if key != "rucio.did"}
     return dataclasses.replace(

@@ -244,9 +244,9 @@ class DrayTransfertool(Transfertool):
         return reports
 
     def _is_there(self, transfer: Transfer, file: Mapping[str, Any]) -> bool:
-        """Return true if the destination has a file for which the transfer has no outcome.
+        """Return true if ``file``, for which the transfer lists no outcome, is at the destination.
 
-        A file that was at the destination before the session has no outcome.
+        The transfer lists no outcome of a file that was at the destination before the session.
         """
         if transfer.state == "done":
             return True
