@@ -227,9 +227,10 @@ class Database:
             return done.rowcount
 
     def prioritise(self, job_id: str, priority: int) -> None:
-        """Change the priority of a job. The driver changes its transfers.
+        """Change the priority of a job. The driver then changes that of the job's transfers.
 
-        A submitted file counts too, because the driver may be submitting its transfer now.
+        The files in the state ``SUBMITTED`` are marked for this change too, because the driver may
+        be submitting their transfers now.
         """
         with self._change() as db:
             db.execute("UPDATE job SET priority = ? WHERE job_id = ?", (priority, job_id))

@@ -36,15 +36,15 @@ class RevokedError(ValueError):
 
 
 class Revocations:
-    """The lists in a file or a folder. Changed files are read again."""
+    """The revocation lists in a file or a folder. Changed files are read again."""
 
     def __init__(self, path: Path | None) -> None:
-        """Read the lists.
+        """Read the revocation lists.
 
         :param path: a file, or a folder with ``.pem``, ``.crl`` and ``.r0`` files. ``None``: no
             certificate is revoked.
         :raises OSError: if a file cannot be read.
-        :raises ValueError: if a file is not a list.
+        :raises ValueError: if a file is not a revocation list.
         """
         self._path = path
         self._lock = threading.Lock()
