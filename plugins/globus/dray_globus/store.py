@@ -38,7 +38,7 @@ class Record:
     :param body: digest of the request.
     :param attempt: number of submissions of this id.
     :param task_id: id of the task, as soon as the service has accepted the submission.
-    :param request: the request, for the answers.
+    :param request: the submitted request, which the executor returns with the transfer's state.
     :param is_cancelled: true if this executor has cancelled the task.
     :param is_overdue: true if this executor has cancelled the task because of its deadline.
     """
