@@ -109,8 +109,9 @@ impl Placeholder {
         self.remove(&state, destination)
     }
 
-    /// Removes the placeholder after a failed copy that has the lease. Otherwise the empty file
-    /// would block a retry. Any other file with the name is kept.
+    /// Removes the empty placeholder after a copy has failed, because it would block a retry. Only
+    /// a copy that has the lease calls this function. A file of a user, or a file that has replaced
+    /// the placeholder, is kept.
     ///
     /// # Errors
     /// Errors of the system.
