@@ -1,6 +1,6 @@
 //! Simulates many transfers over shared resources as a fluid on a virtual clock. The model serves
-//! experiments with policies, rates and admission. In the published papers that these experiments
-//! repeat, the transfers took hours. The model simulates the same transfers within moments.
+//! experiments with policies, rates and admission. Some of them repeat experiments of published
+//! papers, in which the transfers took hours. The model simulates such transfers within moments.
 //!
 //! A [`Load`] describes arrivals and resources. The model calls a [`Conductor`] at each event. The
 //! conductor returns the rate of each transfer and the time of its next call. Between two events

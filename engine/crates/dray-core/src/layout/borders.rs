@@ -80,9 +80,9 @@ impl Layout {
         }
     }
 
-    /// Returns the step: a number of bytes such that every border within a file of `size` bytes is
-    /// at a multiple of the step. Returns zero if the file has no border. If an object size divides
-    /// the step, no object crosses a border.
+    /// Returns the step in bytes. Every border within a file of `size` bytes is at a multiple of
+    /// the step. Returns zero if the file has no border. If an object size divides the step, no
+    /// object crosses a border.
     #[must_use]
     pub fn step(&self, size: u64) -> u64 {
         let within = |border: u64| if border < size { border } else { 0 };

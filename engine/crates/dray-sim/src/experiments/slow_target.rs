@@ -182,7 +182,7 @@ fn tree() -> Result<Tree, Error> {
     Ok(tree)
 }
 
-/// Returns the minimum duration in seconds of a transfer of which one target after the other is
+/// Returns the minimum duration in seconds of a transfer during which one target after the other is
 /// slow. At each time one target has a tenth of its normal speed. `alone` is the duration of the
 /// transfer in seconds if no target is slow.
 #[must_use]
