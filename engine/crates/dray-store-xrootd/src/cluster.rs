@@ -45,9 +45,10 @@ pub(crate) struct Cluster {
     /// True if the file that the URL names may be read from several servers.
     may_locate: bool,
     targets: Targets,
-    /// Replicas of the file that the URL names. Set once, at the first query, and not changed
-    /// later. A copy that began with several servers must not continue with only the server that
-    /// the manager chooses, because that server reports another modification time.
+    /// Replicas of the file that the URL names. The field is set at the first query, and does not
+    /// change later. A copy that began with several servers must not continue with only the server
+    /// that the manager chooses: the modification time of its replica may differ from the time that
+    /// the copy uses.
     located: OnceLock<Option<Arc<Located>>>,
     /// True if the server is the manager of a cluster.
     is_cluster: OnceLock<bool>,
