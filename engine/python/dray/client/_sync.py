@@ -445,7 +445,10 @@ class Client(Blocking):
         return self._run(flows.carry(calls.tier(name), self._policy))
 
     def request_write(self, tier: str, request: WriteRequest) -> WriteJob:
-        """Ask for a turn to write a version. Retried, for the same reason as :meth:`submit`.
+        """Ask for a turn to write a version.
+
+        The client retries this call. All tries use the same id, so a retry creates no second write
+        job.
 
         :raises DrayError: if the tier can never hold the version.
         """

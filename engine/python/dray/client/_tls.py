@@ -79,10 +79,12 @@ class Trust:
     def context(self, address: Address, seconds: float) -> ssl.SSLContext | Fault:
         """Return the TLS context for connections to ``address``.
 
-        With a pin, connect once to fetch the certificate.
+        With a pin, the client first connects once to fetch the certificate of the endpoint.
 
-        :param seconds: time limit of that connection.
-        :raises DrayUsageError: if a file cannot be used.
+        :param seconds: time limit of the connection that fetches the certificate.
+        :returns: the context. With a pin, a fault if no certificate was fetched or its key does not
+            match.
+        :raises DrayUsageError: if a file with an authority, a certificate or a key cannot be used.
         """
         if self.pin is None:
             context = self._by_authority()
