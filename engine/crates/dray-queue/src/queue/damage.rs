@@ -55,11 +55,12 @@ pub(super) fn opening(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
     }
 }
 
-/// Checks the file before SQLite opens it. An empty file is accepted only if there was no queue in
-/// this folder before.
+/// Checks the database file before SQLite opens it. An empty or missing file is accepted, unless
+/// other files show that it must contain data.
 ///
 /// # Errors
-/// If the file is empty, although it contained a queue before.
+/// If the database is empty, although its log `queue.db-wal` is not, or although the database
+/// contained a queue before.
 pub(super) fn look_before(path: &Path) -> Result<()> {
     let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
     if bytes(path) > 0 {

@@ -402,8 +402,9 @@ impl Tape<'_> {
         })
     }
 
-    /// Records that the files of these copies have a transfer. Returns the copies whose files have
-    /// ended meanwhile.
+    /// Records for each of these staged copies that its transfer exists: the state of its file
+    /// becomes `STARTED`. Returns the copies whose files had already ended, so that their states
+    /// did not change.
     ///
     /// # Errors
     /// Errors of the database.

@@ -217,8 +217,8 @@ impl Tiers<'_> {
         })
     }
 
-    /// Returns a page of the write jobs of a tier that `caller` may see, the newest first, and the
-    /// cursor of the next page.
+    /// Returns a page of the write jobs of a tier, the newest first, and the cursor of the next
+    /// page. The page contains only the jobs that `caller` may see.
     ///
     /// # Errors
     /// `InvalidRequest` for an invalid cursor. Errors of the database.
