@@ -3,9 +3,9 @@
 A :class:`~dray_airflow.operators.admit.DrayAdmitOperator` makes a reservation, which is a
 placeholder transfer. The reservation ends when the task submits its own transfer, or when the run
 ends. At the end of a run, Airflow calls :mod:`dray_airflow.listener`, which cancels the remaining
-reservations. If the listener cannot reach an endpoint, a reservation may remain. A later run that
-is refused because of that reservation checks if the first run has ended, and then cancels that
-reservation.
+reservations of this run. If the listener cannot reach an endpoint, a reservation may remain. If an
+endpoint later refuses a transfer because of that reservation, the refused task checks if the run of
+the reservation has ended, and then cancels the reservation.
 
 Invariant owned here: this module cancels only reservations, and only in two cases. If a task
 submits its transfer, the module cancels the reservation for this transfer. If a run has ended

@@ -48,10 +48,10 @@ class Restart(NamedTuple):
 def restart(errand: StagingErrand, client: Client) -> Restart:
     """Ask for the version from which an application restarts.
 
-    :raises DrayError: as :meth:`dray.client.Client.stage_in`. ``not_found`` becomes an empty
-        answer.
-    :raises DrayTaskRetry: if the tier has not recorded the end of another restart after
-        :data:`ROUNDS_MAX` requests.
+    :raises DrayError: the errors of :meth:`dray.client.Client.stage_in`, except ``not_found``.
+        After ``not_found``, the result is an empty :class:`Restart`.
+    :raises DrayTaskRetry: if another restart has made the fast copy, but the tier has not recorded
+        the end of that restart after :data:`ROUNDS_MAX` requests.
     """
     from dray.errors import DrayError
 

@@ -67,7 +67,8 @@ def past_of(
     :param context: context of the running task.
     :param wanted: the tasks whose history is needed. If it is empty, no call is made. ``None``
         means all tasks, and then all of ``runs_max`` runs are read.
-    :returns: the history by task. Empty if the API has no data, or if Airflow is too old for it.
+    :returns: the history by task. Empty if no past run has data, or if this version of Airflow
+        cannot return the tasks of past runs.
     """
     ti: Any = context["ti"]
     ask = getattr(ti, "get_task_breadcrumbs", None)

@@ -410,9 +410,10 @@ class DrayAdmitOperator(BaseOperator):
         wanted: list[Wanted],
         verdicts: Sequence[AdmissionVerdict],
     ) -> datetime | None:
-        """Return the earliest deadline of the run with which the whole set fits.
+        """Return the earliest deadline of the run that the endpoint could promise.
 
-        Returns ``None`` if there is no such deadline, or if the set is too large for one call.
+        With this deadline, the endpoint could promise all transfers. Returns ``None`` if there is no
+        such deadline, or if one call cannot contain all transfers.
         """
         client = clients.of(wanted[0].errand.conn_id)
         ready = datetime.now(timezone.utc) + self.start_within

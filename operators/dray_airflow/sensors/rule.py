@@ -126,10 +126,10 @@ class RucioRuleSensor(BaseSensorOperator):
         return is_rule
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Check once.
+        """Check the rule or the dataset once.
 
         :raises DrayTaskFailure: if the rule is suspended.
-        :raises DrayTaskRetry: if the rule is stuck for too long.
+        :raises DrayTaskRetry: if the rule is stuck for more than ``stuck_seconds``.
         """
         hook = RucioHook(values.text("rucio_conn_id", self.rucio_conn_id))
         client = hook.get_conn()
