@@ -206,10 +206,10 @@ impl Disk {
         self.put(inode, Change::Write(offset as usize, bytes.to_vec()))
     }
 
-    /// Truncates or extends content.
+    /// Truncates or extends the content of the file `inode`.
     ///
     /// # Errors
-    /// After a power failure.
+    /// An error after a simulated power failure.
     pub fn truncate(&mut self, inode: u64, length: u64) -> Result<()> {
         self.put(inode, Change::Truncate(length as usize))
     }
