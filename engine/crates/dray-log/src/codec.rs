@@ -1,6 +1,6 @@
 //! Encodes the bodies of records as bytes and decodes them. The decoder rejects a body that is too
-//! long, too short or has an invalid value. A false count in a body cannot cause a large
-//! allocation.
+//! long or too short, or that contains an invalid value. A false count in a body cannot cause a
+//! large allocation.
 
 use crate::record::{
     BootId, Checkpoint, Ending, FileBegin, FileNumber, Header, Objects, PartialFile, Record,

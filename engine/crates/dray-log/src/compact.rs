@@ -137,7 +137,8 @@ impl Rewritten {
     }
 }
 
-/// Writes the replacement of `file`: `header`, and the records that `files` still needs.
+/// Writes a new log to `file`, which replaces the log `old`. The new log contains `header`, and the
+/// records of `old` that recovery still needs for `files`.
 ///
 /// # Errors
 /// Errors of the storage. The old log is then unchanged.
