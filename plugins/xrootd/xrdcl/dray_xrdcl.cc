@@ -186,8 +186,8 @@ namespace {
 
 // Minimum timeout in seconds for opening a file with the key of a third-party copy. The server
 // delays the answer until the client has registered the key (7 s by default, at most 15 s:
-// XrdOfsTPCConfig.hh, 5.5). It also delays the answer until a file on tape has been fetched. If the
-// request timeout of XrdCl is longer, that timeout applies.
+// XrdOfsTPCConfig.hh of XRootD 5.5). It also delays the answer until a file on tape has been
+// fetched. If the request timeout of XrdCl is longer, that timeout applies.
 constexpr int keyed_open_seconds_min = 60;
 
 uint16_t keyed_open_seconds()
