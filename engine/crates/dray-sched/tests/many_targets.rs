@@ -1,7 +1,7 @@
-//! Measures the processor time and the memory for choosing objects, with 100 storage targets at
-//! each end, where every object of every file has its own pair of targets. The test drives the
-//! scheduler as the source machine does: the number of buffers and the sink's credit limit the
-//! objects in transit.
+//! Measures the processor time and the memory that the scheduler needs to choose objects. Each end
+//! has 100 storage targets. The source target and the sink target of each object are pseudo-random.
+//! The test drives the scheduler as the source machine does: the number of buffers and the sink's
+//! credit limit the objects in transit.
 
 use dray_core::options::Order;
 use dray_core::{FileIndex, Layout, RangeSet, TargetId, Time};

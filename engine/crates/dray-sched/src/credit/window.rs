@@ -56,8 +56,8 @@ impl Rounds {
 }
 
 /// Maximum credit of one target, in objects. The window grows as long as a large part of it is in
-/// transit. It shrinks only after an unsuccessful trial, because a load that occurred once may
-/// occur again.
+/// transit. It shrinks only after a trial of a larger size that did not increase the rate. It does
+/// not shrink when the load falls, because the load may rise again.
 #[derive(Debug, Clone)]
 pub(super) struct Window {
     objects: u32,

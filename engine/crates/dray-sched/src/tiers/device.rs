@@ -129,8 +129,8 @@ impl DeviceModel {
         })
     }
 
-    /// Fits the line of equation 5.1 to samples by least squares. The lowest and the highest read
-    /// bandwidth of the samples are the ends of the line.
+    /// Fits the line of equation 5.1 of the BBOS paper to samples by least squares. The lowest and
+    /// the highest read bandwidth of the samples are the ends of the line.
     ///
     /// # Errors
     /// If the samples have fewer than two different read bandwidths, if the line does not fall, or
