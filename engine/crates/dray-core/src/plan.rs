@@ -104,10 +104,10 @@ pub fn object_bytes_for(size: u64, asked: NonZeroU64, largest: NonZeroU64) -> No
     object
 }
 
-/// Maximum number of objects of a file that are kept within the file's stripes. In a file that
-/// would have more, objects may be larger than stripes. The number can exceed
-/// [`OBJECTS_PER_FILE_TARGET`], because both ends keep ranges of objects in memory, and a file has
-/// far fewer ranges than objects.
+/// Maximum number of objects in a file whose object size is reduced to fit the stripes of the file.
+/// If small objects would exceed this number, the objects may be larger than stripes. The number
+/// can exceed [`OBJECTS_PER_FILE_TARGET`], because both ends keep ranges of consecutive objects in
+/// memory instead of single objects, and a file has far fewer ranges than objects.
 pub const OBJECTS_PER_STRIPED_FILE_MAX: u64 = 1 << 20;
 
 /// Minimum object size in bytes that follows from stripes. Smaller objects cost more time than they

@@ -221,10 +221,11 @@ impl Profile {
     }
 
     /// Returns the bottleneck of the transfer: a stage with at least a third of the time of its
-    /// end. If the source mainly listed, read or sent, its own stage is the bottleneck. If the
-    /// source mainly waited for the sink, the sink's stages show the bottleneck. If the source
-    /// waited for the sink although the sink had no work, the result is the source's stage. In this
-    /// case the pool of the sink is too small, or the answers of the sink take long.
+    /// end. If the source's longest own stage took at least as long as all its waits for the sink,
+    /// this stage is the bottleneck. Otherwise the longest stage in which the sink worked is the
+    /// bottleneck. If the sink had no such stage, the result is the stage in which the source
+    /// waited longest for the sink. In this case the pool of the sink is too small, or the answers
+    /// of the sink take long.
     #[must_use]
     pub fn bottleneck(&self) -> Option<Stage> {
         let at_work = |stage| stage != Stage::Arrival;
