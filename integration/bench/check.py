@@ -81,9 +81,11 @@ class Verdict:
 
 
 def compare(wanted: Content, found: Content, *, hides_dots: bool, drops_links: bool) -> Verdict:
-    """Check a copy.
+    """Compare a copy with its source.
 
-    :param hides_dots: the tool may leave out names that begin with a dot.
+    :param wanted: content of the source.
+    :param found: content of the copy.
+    :param hides_dots: the tool that copied may leave out names that begin with a dot.
     :param drops_links: the tool may follow symbolic links, or leave them out.
     """
     if found.linked:

@@ -25,7 +25,10 @@ class Failure(ctypes.Structure):
 
 
 def ask(library: Path, url: str, question: str, env: dict[str, str]) -> dict[str, Any]:
-    """Run this module as a program. Return ``answer``, or ``error`` and the step that ``failed``.
+    """Run this module as a program, and return its output as a dictionary.
+
+    The dictionary has the key ``answer``. After an error it has the keys ``error`` and ``failed``,
+    which names the step that failed.
 
     :param env: environment variables for XrdCl, for example timeouts.
     """

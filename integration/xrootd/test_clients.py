@@ -1,6 +1,7 @@
-"""Stock clients copy a large file and a mixed folder to servers with dray.
+"""``xrdcp``, ``gfal-copy`` and ``curl`` request copies of a large file and a mixed folder.
 
-With ``DRAY_FULL=1``, the large file has 4 GiB.
+The clients have no code of dray. At least one of the servers runs dray's plug-in. With
+``DRAY_FULL=1``, the large file has 4 GiB.
 """
 
 from __future__ import annotations
