@@ -69,9 +69,10 @@ def _is_loaded() -> bool:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the module with the table, and registers the transfertool after the module is loaded.
+    """Finds :data:`MODULE`, and registers the transfertool after this module is loaded.
 
-    If the module is already being loaded, registration waits until the next import.
+    :data:`MODULE` contains Rucio's table of transfertools. If :data:`MODULE` is already being
+        loaded, the registration waits for the first import after the load.
     """
 
     def find_spec(

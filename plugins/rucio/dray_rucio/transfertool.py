@@ -169,11 +169,11 @@ class DrayTransfertool(Transfertool):
         requests_by_eid: Mapping[str, Mapping[str, Any]],
         timeout: int | None = None,
     ) -> dict[str, Any]:
-        """Return the state of transfers.
+        """Return the states of transfers, by the id of the transfer.
 
-        The result is ``None`` for a transfer that the endpoint does not know. If the endpoint is
-        unreachable, each result is the error. A running transfer has no report, so Rucio asks
-        again.
+        The state is ``None`` for a transfer that the endpoint does not know. If the endpoint is
+        unreachable, the state is the error. Otherwise the state is a dictionary with one report for
+        each request that has ended. A running request has no report, so Rucio asks again.
         """
         del timeout
         answers: dict[str, Any] = {}
