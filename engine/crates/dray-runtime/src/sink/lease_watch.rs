@@ -11,9 +11,10 @@ use dray_store::{Capabilities, ControlFile};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Maximum age of a lease check that a call for a small file or an object may rely on, in a store
-/// whose locks the system of this host guards. A process that takes a lease that was not released
-/// waits at least this long before its first other call.
+/// Maximum age of a lease check. A call for a small file or an object relies on the last check if
+/// that check is not older. This value applies to a store whose locks the system of this host
+/// guards. If the former holder did not release the lease, a new holder waits at least this long
+/// before its first other call.
 pub(super) const FRESH: Duration = Duration::from_millis(10);
 
 /// The same age in a store of a server, where each check costs a round trip to a storage target
