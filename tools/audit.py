@@ -163,8 +163,12 @@ def normalised(name: str) -> str:
 
 
 def audit_requirements(text: str, installed: dict[str, str]) -> list[str]:
-    """Return one sentence for each line without a version and each package without a line.
+    """Return one sentence for each fault in requirements files.
 
+    A fault is a line without a version, an installed package without a line, or an installed
+    package whose version differs from its lines.
+
+    :param text: content of the requirements files.
     :param installed: versions by normalised name, of all packages in the environment except dray.
     """
     findings = []
