@@ -1,6 +1,6 @@
 //! Parses arbitrary bytes as a token, as a key set and as scopes. No input may cause a panic. No
-//! token without a valid signature is accepted. No error contains the signature. No scope leaves
-//! its base.
+//! token without a valid signature is accepted. No error contains the signature. No scope permits
+//! access to a path outside its issuer's base folder.
 #![no_main]
 
 use base64::Engine;
