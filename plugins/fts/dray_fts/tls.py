@@ -42,7 +42,7 @@ _SHORT = {
 
 
 def context(settings: Settings) -> ssl.SSLContext:
-    """Return the context of the server.
+    """Return the TLS context of the server.
 
     :raises OSError: if a file cannot be read.
     :raises ssl.SSLError: if a file is not a certificate, a key or an authority.
