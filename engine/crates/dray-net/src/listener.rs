@@ -90,7 +90,8 @@ impl Listener {
     /// Accepts and serves connections until the listener is stopped and all sessions have ended.
     ///
     /// # Errors
-    /// If the system refuses the thread of the porter, or the thread of an address.
+    /// If the system cannot start the thread of the porter, or a thread that accepts the
+    /// connections to one address.
     pub fn run(&self, handler: &dyn Handler) -> Result<()> {
         let state = &self.0.state;
         let Some((first, others)) = self.0.sockets.split_first() else {
