@@ -162,11 +162,11 @@ pub(crate) fn client(who: &Who, address: &str) -> Result<Client> {
     })
 }
 
-/// Returns the endpoint to call as `HOST:PORT`: the named endpoint, or the endpoint in the
-/// environment.
+/// Returns the address `HOST:PORT` of the endpoint to call: `named`, or else the value of the
+/// environment variable `DRAY_ENDPOINT`.
 ///
 /// # Errors
-/// If no endpoint is named and the environment has none.
+/// If both are missing, or if the text is not the address of an endpoint.
 pub(crate) fn endpoint(named: Option<&str>) -> Result<String> {
     let name = match named {
         Some(name) => name.to_owned(),
