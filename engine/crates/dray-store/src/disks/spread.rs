@@ -17,9 +17,9 @@ struct Load {
 
 /// Distributes new files over the disks in proportion to free space.
 ///
-/// Each new file goes to the disk whose assigned bytes, in proportion to its free space, would be
-/// the lowest with the file (weighted fair queueing, with the free space as the weight). So disks
-/// with equal free space get equal bytes, and a disk with half the free space gets half the bytes.
+/// Each new file goes to the disk that would then have the fewest assigned bytes for each byte of
+/// its free space (weighted fair queueing, with the free space as the weight). So disks with equal
+/// free space get equal bytes, and a disk with half the free space gets half the bytes.
 #[derive(Debug)]
 pub(super) struct Spread(Vec<Load>);
 
