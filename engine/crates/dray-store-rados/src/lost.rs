@@ -1,10 +1,12 @@
-//! Space and age of dray's own files, and objects that no listing shows.
+//! Space and age of dray's own files, and the search for abandoned objects.
 //!
 //! A file is visible only by its first object. If a deletion stops after the first object, or
-//! another program deletes a file with another layout, the further objects stay. This module makes
-//! a partial file of such objects, so that a sweep of partial files removes them.
+//! another program deletes a file with another layout, the further objects stay, and no listing
+//! shows them. This module makes a partial file of such objects, so that a sweep of partial files
+//! removes them.
 //!
-//! Invariant: only objects with a generation are touched, because dray has written these.
+//! Invariant: this module touches only objects with the attribute for the generation, because only
+//! dray writes this attribute.
 
 use crate::errors::Errno;
 use crate::files::{Files, absent, is_own};

@@ -199,9 +199,9 @@ impl Placement {
     }
 }
 
-/// Maximum number of groups of a pool that this module accepts. Ceph's limit for one OSD is a few
-/// hundred, so larger numbers do not exist in practice. The bound limits the memory that a wrong
-/// answer can take.
+/// Maximum number of placement groups of a pool that this module accepts. Ceph limits the placement
+/// groups of one OSD to a few hundred, so no real pool has more groups. The bound limits the memory
+/// that a wrong answer can take.
 const GROUPS_MAX: u32 = 1 << 20;
 
 impl PoolEntry {
