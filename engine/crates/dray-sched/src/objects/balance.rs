@@ -59,9 +59,9 @@ impl Objects {
         })
     }
 
-    /// Returns the sink targets for which credit is useful. Stale queue entries count as unsent
-    /// objects. With [`Order::File`], or if the sink writes files in order, only the first unsent
-    /// object counts.
+    /// Returns the sink targets for which unsent objects wait, so credit for them is useful. A
+    /// stale queue entry counts as an unsent object. With [`Order::File`], or if the sink writes
+    /// files in order, only the first unsent object counts.
     fn wanted_sinks(&self) -> BTreeSet<TargetId> {
         if self.order == Order::File {
             let first = self.listed.first().and_then(|index| self.files.get(index));
