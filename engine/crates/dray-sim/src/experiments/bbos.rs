@@ -1,9 +1,9 @@
 //! Burst Buffer Over-Subscription (BBOS), section 5.3 of the dissertation on Mulconn and BBOS:
 //! utilisation, throughput and latency of writes (Figures 5.3 to 5.5), and the bypass (Figure 5.6).
 //!
-//! The bandwidths, the period and the checkpoint size are those of the paper. The paper does not
-//! state the capacity S. This module uses 2.2 TB. With this value MaxBW serves a load of 1.9 S, as
-//! in section 5.3.2.
+//! The bandwidths, the period and the checkpoint size are those of the dissertation. The
+//! dissertation does not state the capacity S. This module uses 2.2 TB. With this value, MaxBW can
+//! serve applications that write 1.9 S in each period, as in section 5.3.2.
 
 pub mod bypass;
 pub mod estimated;
