@@ -1,9 +1,9 @@
 """``python -m integration.rucio.bulk``: the time of a rule of many small files.
 
-A real Rucio and two endpoints on this host. The command compares a rule (from the start of the
-submitter until the endpoint has the last file) with ``dray cp -r`` of equal files between the same
-endpoints. Each run uses new files. The endpoints' folders are in ``DRAY_TEST_DIR``, or in the
-system's folder for temporary files.
+The command starts a real Rucio and two endpoints on this host. It measures a rule, from the start
+of Rucio's submitter until the destination endpoint has the last file. It compares this time with
+``dray cp -r`` of equal files between the same endpoints. Each run uses new files. The endpoints'
+folders are in ``DRAY_TEST_DIR``, or in the system's folder for temporary files.
 """
 
 from __future__ import annotations

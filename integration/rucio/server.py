@@ -69,9 +69,10 @@ class Rucio:
             raise
 
     def do(self, name: str, /, **words: Any) -> Any:  # noqa: ANN401 - JSON
-        """Call a function of :mod:`integration.rucio.inside`, and return its result.
+        """Call a function of :mod:`integration.rucio.inside` in the process that runs this module.
 
-        :raises AssertionError: with the stack of the other process, if the function fails.
+        :returns: the result of the function.
+        :raises AssertionError: if the function fails. The error has the stack of that process.
         """
         return calls.call(self._inside, name, words, lambda: self.said("inside"))
 
