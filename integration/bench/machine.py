@@ -188,7 +188,7 @@ def _allowed(congestions: list[str]) -> Iterator[None]:
 def listens(port: int, process: str = "self") -> bool:
     """Return whether a process listens on a port. Make no connection, which a server would count.
 
-    :param process: id of a process in the network that is examined.
+    :param process: id of a process in the network namespace that is examined.
     """
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
