@@ -33,11 +33,11 @@ pub struct Peek {
 const LOGS_MAX: usize = 16;
 
 impl Peek {
-    /// Examines a destination.
+    /// Prepares to examine the destination of `request`.
     ///
     /// # Errors
-    /// If this host's boot id cannot be read. [`dray_core::ErrorKind::LeaseHeld`] names another
-    /// transfer that is executing the same request.
+    /// If this host's boot id cannot be read. [`dray_core::ErrorKind::LeaseHeld`] if another
+    /// transfer is executing the same request for the same folder. The error names that transfer.
     pub fn open(request: DestinationRequest, selection: &Selection) -> Result<Self> {
         let has_logs = request.store.capabilities().can_hold_log;
         if has_logs {

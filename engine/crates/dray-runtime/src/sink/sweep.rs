@@ -130,7 +130,7 @@ impl WalkRoot {
     /// folder, without symbolic links.
     ///
     /// # Errors
-    /// If the system's root cannot be opened, or `path` cannot be reached from there.
+    /// If `path` is invalid, or if the system's root `/` cannot be opened.
     pub fn new(store: Arc<dyn Store>, path: &Path) -> Result<Self> {
         let below = path.strip_prefix("/").unwrap_or(path);
         let below = RelPath::parse(below.as_os_str().as_bytes())?;
