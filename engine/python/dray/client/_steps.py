@@ -2,8 +2,8 @@
 
 A *flow* is a generator. It yields a step, receives the result of the step, and finally returns the
 result of the call. It makes all decisions (the request to send, the retries, the time to give up)
-and does no I/O. A client executes the steps, blocking or awaiting. So both clients behave the same,
-and a test can run a flow without a socket or a clock.
+and does no I/O. The blocking client and the asynchronous client execute the same steps, so they
+behave the same. A test can run a flow without a socket or a clock.
 """
 
 from __future__ import annotations
