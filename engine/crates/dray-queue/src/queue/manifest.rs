@@ -90,9 +90,10 @@ fn path_of(folder: &Path, attempt: u32) -> PathBuf {
     folder.join(format!("{attempt}.jsonl"))
 }
 
-/// Returns the name of the folder for a transfer's lists: its id, with a leading dot escaped, and
-/// its number. Because of the number, a new transfer with the same id uses another folder. The
-/// lists of a deleted transfer can then be removed at any time.
+/// Returns the name of the folder for a transfer's lists. The name consists of the transfer's id,
+/// with a leading dot escaped, and the transfer's number. Because of the number, a new transfer
+/// with the same id uses another folder. The lists of a deleted transfer can then be removed at any
+/// time.
 pub(super) fn folder_name(id: &str, number: Option<i64>) -> String {
     let name = match id.strip_prefix('.') {
         // The escape is unambiguous, because ids do not contain percent signs.
