@@ -1,6 +1,6 @@
 """Airflow as in production: PostgreSQL, Redis, and independent workers.
 
-``make test-celery`` runs this test with the servers of Debian.
+``make test-celery`` runs this test with the PostgreSQL and Redis packages of Debian.
 """
 
 from __future__ import annotations
