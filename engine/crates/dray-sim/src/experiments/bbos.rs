@@ -72,11 +72,11 @@ impl Congestion {
     }
 }
 
-/// Returns the tier of the paper. `demotes` selects if versions are demoted while they are written
-/// or only after they are complete.
+/// Returns the tier of the BBOS dissertation. `demotes` selects if versions are demoted while they
+/// are written or only after they are complete.
 ///
 /// # Panics
-/// Never: the bandwidths of the paper are valid.
+/// Never: the bandwidths of the dissertation are valid.
 #[must_use]
 pub fn tier(demotes: Demotes) -> Tier {
     let giga = |rate: f64| rate * GIGA;
