@@ -12,8 +12,8 @@
 //! [`threads`] applies the tuner to the storage of one end. [`dtl::Dtl`] is the rule of Liu and
 //! others, for comparison. [`Remembered`] is the best known setting for a pair of endpoints.
 //!
-//! Non-goals: opening streams, starting threads, measuring; rates (a transfer with a shut gate is
-//! not tuned).
+//! Non-goals: opening streams, starting threads, measuring, and choosing rates. A transfer that a
+//! rate limit holds back is not tuned.
 //!
 //! Invariants: each setting is within the bounds, and never above a number at which errors occurred
 //! twice; the same samples give the same settings.

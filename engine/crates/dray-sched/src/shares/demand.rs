@@ -73,9 +73,10 @@ impl Demand {
         }
     }
 
-    /// Records a round. `granted` is the rate in force since the last call, and `moved` is the
-    /// total number of bytes moved. Returns the maximum rate that the leaf can use; `None` means no
-    /// known limit. Call this once a round, about every 200 ms.
+    /// Records what the leaf has moved up to `now`. `granted` is the rate that the leaf was granted
+    /// since the last call. `moved` is the total number of bytes that the leaf has moved. Returns
+    /// the maximum rate that the leaf can use; `None` means no known limit. Call this once in each
+    /// round of the tree, about every 200 ms.
     pub fn observe(
         &mut self,
         now: Time,
