@@ -470,7 +470,8 @@ class _Graph:
     def least_rate(self, weights: Mapping[str, _Weight]) -> float | None:
         """Return the longest time per unit of work with which every path ends before the deadline.
 
-        ``None`` if there is no such time.
+        A unit of work is a byte, or a second of the estimated duration. Its longest time is the
+        inverse of the least rate. ``None`` if no time is short enough.
 
         The length of a path is a linear function of the time per unit. The search starts with a
         time per unit that is too long or just right. Each step finds the path that is longest at

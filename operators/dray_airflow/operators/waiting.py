@@ -573,7 +573,8 @@ def some_failures(client: Client, id: str) -> list[FileOutcome]:
 def reserved_submit(context: Context, settings: Settings) -> Callable[..., Transfer]:
     """Return a function that submits a transfer or a staged copy in place of its reservation.
 
-    If the submission is refused because of reservations of ended runs, the function cancels them.
+    If the submission is refused because of reservations of ended runs, the function cancels these
+    reservations, and submits again.
     """
     from dray_airflow.reservations import (
         ended_runs,
