@@ -224,8 +224,9 @@ impl Hub {
 
     /// Tells the executor of a source which streams the peer has closed. A sender with nothing to
     /// send would not detect the end of its stream, and the last objects on that stream may be
-    /// lost. `known` has the number of checks that found a stream closed. A stream is reported at
-    /// the second such check, because the regular end of a session closes streams too.
+    /// lost. `known` contains, for each closed stream, the number of calls that found it closed.
+    /// The second such call reports the stream. The first does not, because the regular end of a
+    /// session closes streams too.
     pub(super) fn look_for_left(&self, known: &mut HashMap<StreamId, u32>) {
         if !matches!(self.inbox, Inbox::Source(_)) {
             return;
