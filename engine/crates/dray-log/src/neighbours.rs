@@ -170,10 +170,10 @@ pub fn claim<'a>(own: &Name, others: impl IntoIterator<Item = &'a Name>) -> Clai
     claim
 }
 
-/// Copies the records of a file from another log to `own`. `path` is the path of the file relative
-/// to our log's top folder. `device` is the device number of the partial file in the current boot.
-/// If the file is weak, the caller must sync it first. The caller must commit `own` before the
-/// other log ends the file.
+/// Copies the records of the file `theirs` from another log, `log`, to `own`. `path` is the path of
+/// the file relative to the top folder of `own`. `device` is the device number of the partial file
+/// in the current boot. If `theirs` is weak, the caller must sync the partial file first. The
+/// caller must commit `own` before it ends the file in the other log.
 ///
 /// # Errors
 /// The errors of [`ObjectLog::begin_file`] and [`ObjectLog::done`].
