@@ -16,7 +16,7 @@ every try resumes from the durable data at the destination.
   requests and paths. None of these modules imports Rucio.
 - :mod:`dray_rucio.why` explains why the files of a rule do not move, and when they will be at
   their destinations. :mod:`dray_rucio.reading` reads the :mod:`dray_rucio.facts` from Rucio.
-  :mod:`dray_rucio.causes` and :mod:`dray_rucio.eta` are pure.
+  :mod:`dray_rucio.causes` and :mod:`dray_rucio.eta` contain pure functions.
 - :mod:`dray_rucio.settings` and :mod:`dray_rucio.hosts` contain the endpoints and the credentials
   for these endpoints.
 """
