@@ -27,7 +27,8 @@ def of_transfer(
 ) -> Lineage:
     """Return the lineage of a transfer.
 
-    :param task_instance: a task instance that has ended, for its result. ``None`` before the end.
+    :param task_instance: the ended task instance, whose XCom has the result of the transfer.
+        ``None`` if the task has not ended. The lineage then has no counts.
     """
     result: dict[str, Any] = {}
     if task_instance is not None:

@@ -295,9 +295,10 @@ def _has_to_be_known(
     dag: DAG,
     states: Mapping[str, Instances],
 ) -> bool:
-    """Return true if the plan needs an unfinished task's history.
+    """Return true if the plan needs the history of an unfinished task.
 
-    The history supplies a duration that is not declared, and an unknown number of instances.
+    The plan takes two values from the history: the duration if it is not declared, and the number
+    of instances of a mapped task if the DAG does not state it.
     """
     task = task_from(operator, dag, None, states.get(operator.task_id))
     if not task.is_counted or task.state in ENDED:

@@ -371,9 +371,9 @@ class WaitingOperator(BaseOperator):
         )
 
     def _time_left(self, context: Context) -> TaskDeadline | None:
-        """Return the deadline that follows from the run's deadline.
+        """Return the deadline of the transfer, derived from the deadline of the DAG run.
 
-        Return ``None`` if the task has its own deadline.
+        Return ``None`` if the task has its own deadline, or if the run has none.
         """
         if not values.is_empty(self.deadline):
             return None
