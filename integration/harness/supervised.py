@@ -1,4 +1,4 @@
-"""Start a program whose system calls another process answers.
+"""Start a program, and let another process answer some of its system calls.
 
 Usage: ``supervised.py SOCKET NUMBERS -- PROGRAM ...``
 
