@@ -23,9 +23,9 @@ use rustls::{
 };
 use std::sync::{Arc, Mutex};
 
-/// Returns the provider with AES-128 as first choice. DTNs have instructions for AES, so AES needs
-/// little processor time. AES-128 needs less time per byte than AES-256 (ten rounds instead of
-/// fourteen), and is strong enough.
+/// Returns the cryptography provider, with AES-128 as first choice. The processors of data transfer
+/// nodes have instructions for AES, so AES needs little processor time. AES-128 needs less time per
+/// byte than AES-256 (ten rounds instead of fourteen), and is strong enough.
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = rustls::crypto::ring::default_provider();
     provider.cipher_suites = vec![
