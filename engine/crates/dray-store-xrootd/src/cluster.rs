@@ -15,8 +15,8 @@ use std::sync::{Arc, OnceLock};
 
 /// Minimum size in bytes of a file that is read from several servers. A smaller file is read from
 /// the server that the manager chooses. The query for the servers of a file takes one or two round
-/// trips, and a login at each further server takes four or more. During these round trips (50 ms
-/// each), one server sends a smaller file at one gigabit per second.
+/// trips, and a login at each further server takes four or more. Six round trips of 50 ms each take
+/// 0.3 s. In this time, one server at one gigabit per second sends more than half of such a file.
 const BYTES_MIN: u64 = 64 << 20;
 
 /// Maximum number of servers from which one file is read. Further servers are not used. Each server
