@@ -5,9 +5,9 @@ use super::interior;
 use super::need::{Grid, Need};
 use super::plan::Plan;
 
-/// Maximum number of demands in a part for which linear programming is used. Larger parts are
-/// planned by filling only. A part of this size takes a quarter of a second, and the time grows
-/// with the third power of the number of demands.
+/// Maximum number of demands for which linear programming is used. The limit applies to each part
+/// of a need ([`Need::parts`]). Larger parts are planned by filling only. A part of this size takes
+/// a quarter of a second, and the time grows with the third power of the number of demands.
 pub const PROGRAM_DEMANDS_MAX: usize = 256;
 
 /// Returns a plan for one part of a need. Returns `None` if there is no plan. For a part with more
