@@ -125,7 +125,7 @@ class FileDone:
 
     :param path: path relative to the destination folder, as :func:`os.fsdecode` decodes it.
     :param size: size in bytes.
-    :param sums: checksums of the file, if this copy has computed them. Not set for a kept file.
+    :param sums: checksums of the whole file. ``None`` if this copy does not know them.
     """
 
     path: str
