@@ -286,9 +286,9 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Returns an error if the transfer that holds the log of `speaker` is writing the file at `path`.
-    /// The log lists this file as open. Returns `None` if no transfer holds the log, or if the partial
-    /// file no longer exists.
+    /// Returns an error if the transfer that holds the log of `speaker` is writing the file at
+    /// `path`. The log lists this file as open. Returns `None` if no transfer holds the log, or if
+    /// the partial file no longer exists.
     ///
     /// # Errors
     /// Errors of the store.
