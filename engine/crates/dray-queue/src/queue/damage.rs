@@ -55,12 +55,12 @@ pub(super) fn opening(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
     }
 }
 
-/// Checks the database file before SQLite opens it. An empty or missing file is accepted, unless
-/// other files show that it must contain data.
+/// Checks the database file before SQLite opens it. An empty file is accepted only if it never
+/// contained a queue. A missing file is accepted too, because an administrator may delete the file.
 ///
 /// # Errors
-/// If the database is empty, although its log `queue.db-wal` is not, or although the database
-/// contained a queue before.
+/// If the database is empty or missing, although its log `queue.db-wal` is not empty. If the
+/// database is empty, although it contained a queue before.
 pub(super) fn look_before(path: &Path) -> Result<()> {
     let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
     if bytes(path) > 0 {
