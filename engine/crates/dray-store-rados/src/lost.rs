@@ -5,8 +5,7 @@
 //! shows them. This module makes a partial file of such objects, so that a sweep of partial files
 //! removes them.
 //!
-//! Invariant: this module touches only objects with the attribute for the generation, because only
-//! dray writes this attribute.
+//! Invariant: this module touches only objects with a generation, because dray has written them.
 
 use crate::errors::Errno;
 use crate::files::{Files, absent, is_own};
