@@ -72,7 +72,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     """Finds :data:`MODULE`, and registers the transfertool after this module is loaded.
 
     :data:`MODULE` contains Rucio's table of transfertools. If :data:`MODULE` is already being
-        loaded, the registration waits for the first import after the load.
+    loaded, the registration waits for the first import after the load.
     """
 
     def find_spec(
