@@ -1,4 +1,4 @@
-//! Bandwidths of a fast device that is written by applications and read by demotions (section
+//! Bandwidths of a fast device that is written by applications and read by demotions (BBOS, section
 //! 5.1.2, equation 5.1).
 
 use std::fmt;
