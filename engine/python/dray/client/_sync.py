@@ -405,11 +405,17 @@ class Client(Blocking):
         return self._run(flows.carry(calls.admission(requests), self._policy))
 
     def stage_in(self, request: StagingRequest) -> Staged:
-        """Copy from the slow to the fast tier. Retried, for the same reason as :meth:`submit`."""
+        """Copy from the slow to the fast tier.
+
+        The client retries this call. All tries use the same id, so a retry creates no second copy.
+        """
         return self._run(flows.carry(calls.stage("in", staging_with_id(request)), self._policy))
 
     def stage_out(self, request: StagingRequest) -> Staged:
-        """Copy from the fast to the slow tier. Retried, for the same reason as :meth:`submit`."""
+        """Copy from the fast to the slow tier.
+
+        The client retries this call. All tries use the same id, so a retry creates no second copy.
+        """
         return self._run(flows.carry(calls.stage("out", staging_with_id(request)), self._policy))
 
     def stagings(
