@@ -208,10 +208,10 @@ below the bound of the policy. Each further burst has four checkpoints fewer tha
 
 ## Throughput in GB/s (Figure 5.3)
 
-The table shows the mean over all checkpoints of the checkpoint's size divided by the duration of
-its write. The duration does not include the time before the start of the write, in which the write
-waits for other writes or for space. The load in the first column does not apply to DataWarp, which
-always has a load of 1.0 S, the most that it can serve.
+The throughput of a checkpoint is its size divided by the duration of its write. The duration does
+not include the time before the start of the write, in which the write waits for other writes or for
+space. The table shows the mean throughput of all checkpoints. The load in the first column does not
+apply to DataWarp, which always has a load of 1.0 S, the most that it can serve.
 
 {writes(results, "throughput_gb_s", 2)}
 

@@ -162,8 +162,8 @@ shows how many applications have each period, as a ratio of the three numbers.
   that are not the newest of their application.
 - The column *MTBF only* shows the hit ratio of an order that considers only the MTBF, and does not
   distinguish new and old versions.
-- After each of these columns, the column *paper* shows the hit ratio in the paper, and the column
-  *off* shows by how much our result differs from the paper's.
+- After each of these two columns, the column *paper* shows the hit ratio that the paper reports for
+  the same order, and the column *off* shows by how much the simulated hit ratio differs.
 
 {versions(results)}
 

@@ -172,7 +172,7 @@ def page(text: str, simulated: liu.Results) -> str:
 Two real endpoints on one host run the two transfers of [Liu et al.](liu.md). One second of this
 experiment stands for {value["scale"]} seconds of the paper. The configuration of the driving
 endpoint limits the rate to {value["rate"] / MIB:g} MiB/s. The second data set (tray05) belongs to
-another owner than the first (tray03); in the run with the policy *priority* it is urgent. The
+another owner than the first data set (tray03). It is urgent: it has a higher priority. The
 endpoints run all the time, and only the policy changes from run to run. After each run, the copied
 files are compared with the source.
 

@@ -144,18 +144,18 @@ Each target in turn has a tenth of its speed for {value["period_seconds"] * 1000
 table shows the median of all copies of a kind (number of copies: {rounds}). The first column shows
 the end at which targets were slow.
 
-- The column *by layout* shows the time of a copy that sends the objects by storage target, so that
-  no target waits for a slow one.
-- The column *no slow target* shows the time of the same copy if no target is slow. The column
-  *quotient* shows the first time divided by the second.
+- The column *by layout* shows the time of a copy with slow targets that sends the objects by
+  storage target, so that no target waits for a slow target.
+- The column *no slow target* shows the time of the same copy if no target is slow.
+- The column *quotient* shows the time by layout, divided by the time without a slow target.
 - The column *file order* shows the time of a copy with slow targets that sends one file after the
   other.
 
 {simulator.table(head, rows)}
 
-In [the model](slow-target.md), the quotient is about 1.0 if the link is the limit, as it is here.
-The machine had other work during the run, so differences of a tenth or less have no meaning. The
-difference from file order is far larger.
+In [the model](slow-target.md), the quotient is about 1.0 if the link limits the rate, as in this
+experiment. The machine had other work during the run, so a difference of a tenth between two times
+has no meaning. The copy in file order takes several times as long as the copy by layout.
 
 `python -m integration.simulation.slow_target_real` runs the experiment and writes this page.
 """

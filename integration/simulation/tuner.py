@@ -82,8 +82,8 @@ def described(path: dict[str, Any]) -> str:
     """Return the Markdown text about one path, with a link to the picture of the path."""
     words = (
         f"**{PATHS[path['name']].capitalize()}**: {path['about']}."
-        f" The far side fails above {path['fails_above']} {path['knob']}. The median of the best"
-        f" fixed number is {path['best_fixed']:.0f}."
+        f" The far side fails above {path['fails_above']} {path['knob']}. In the median of the"
+        f" runs, {path['best_fixed']:.0f} is the best fixed number."
     )
     return (
         f"{textwrap.fill(words, 100)}\n\n"
