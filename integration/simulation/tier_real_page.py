@@ -131,7 +131,8 @@ complete versions, which lowers the bound to {lower:.2f} S.
 - The column *left* shows the number of versions that had no slow copy {scale.margin} seconds before
   the end of the period.
 - The column *wrong* shows the number of copies whose content is wrong: the catalog says that a root
-  has the version, but the SHA-256 of the copy on this root differs. The sum is {whole}.
+  has the version, but the SHA-256 of the copy on this root differs. The sum of this
+  column is {whole}.
 
 {rows_of(results)}
 
