@@ -439,13 +439,9 @@ def _longest(
     neighbours: Mapping[str, Iterable[str]],
     lengths: Mapping[str, float],
 ) -> dict[str, _Path]:
-    """Return for each task the longest path that ends at one of its neighbours.
+    """Return for each task the longest path that ends at one of its neighbours, neighbour first.
 
-    A path lists the neighbour first. It does not include the task itself.
-
-    :param order: the tasks. Each task comes after its neighbours.
-    :param neighbours: for each task, the tasks directly before it, or the tasks directly after it.
-    :param lengths: seconds of each task.
+    The path does not include the task. In ``order``, each task comes after its neighbours.
     """
     found: dict[str, _Path] = {}
     for name in order:

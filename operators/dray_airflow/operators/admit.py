@@ -412,8 +412,7 @@ class DrayAdmitOperator(BaseOperator):
     ) -> datetime | None:
         """Return the earliest deadline of the run that the endpoint could promise.
 
-        With this deadline, the endpoint could promise all transfers. Returns ``None`` if there is
-        no such deadline, or if one call cannot contain all transfers.
+        Returns ``None`` if there is no such deadline, or if one call cannot hold all transfers.
         """
         client = clients.of(wanted[0].errand.conn_id)
         ready = datetime.now(timezone.utc) + self.start_within

@@ -17,8 +17,8 @@ use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 const ASKED_STREAMS_MAX: usize = 1024;
 
 /// Maximum number of ranges of seen block numbers for each source. If there are more ranges, the
-/// sink also counts the numbers between the first two ranges as seen. Blocks with these numbers
-/// will not arrive: a source has far fewer buffers than this, so it failed to read these blocks.
+/// sink also counts the numbers between the first two ranges as seen. A source has far fewer
+/// buffers, so it has failed to read the blocks with these numbers.
 const SEEN_RUNS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -394,8 +394,8 @@ impl Sink {
         })
     }
 
-    /// Adds those parts of a block to the current sync group that were written and belong to
-    /// unclosed files. Fails the files whose parts were not written.
+    /// Adds the written parts of unclosed files to the current sync group. Fails the files whose
+    /// parts were not written.
     ///
     /// # Errors
     /// If the block has no such part.
