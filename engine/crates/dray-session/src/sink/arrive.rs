@@ -394,8 +394,7 @@ impl Sink {
         })
     }
 
-    /// Adds the written parts of unclosed files to the current sync group. Fails the files whose
-    /// parts were not written.
+    /// Adds written parts to the current sync group. Fails the files with unwritten parts.
     ///
     /// # Errors
     /// If the block has no such part.
