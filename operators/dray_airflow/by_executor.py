@@ -1,8 +1,9 @@
 """Transfers by a service that moves files itself, such as Globus (:mod:`dray.executors`).
 
-The task submits the transfer and waits, as for an endpoint. The records of submissions are in
-Airflow's store of the task, if Airflow has one (AIP-103). So a retry on another worker finds the
-task of the service. Otherwise the records are files on the worker.
+The Airflow task submits the transfer to the service and waits, as for an endpoint. If Airflow has a
+store for the state of tasks (AIP-103), the store contains the records of submissions. So a retry on
+another worker finds the transfer that the first attempt submitted. Otherwise the records are files
+on the worker.
 """
 
 from __future__ import annotations

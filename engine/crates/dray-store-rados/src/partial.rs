@@ -258,8 +258,8 @@ impl Files {
         }
     }
 
-    /// Deletes the claim of `part`, if `part` holds it. An error leaves a claim without a holder,
-    /// which the next writer takes.
+    /// Deletes the claim on the file of `part`, if `part` holds the claim. If the deletion fails, the
+    /// claim stays without a holder, and the next writer takes over the claim.
     pub(crate) fn release_claim(&self, part: &Part) {
         let generation = part.generation.text();
         let steps = vec![

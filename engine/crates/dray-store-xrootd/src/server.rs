@@ -32,7 +32,7 @@ const QUESTIONS_MAX: u32 = 16;
 /// folder with a name that contains a line break could not be listed by any client.
 pub(crate) const REFUSED_NAME_BYTES: &[u8] = b"?\n";
 
-/// Maximum length of a name in bytes. Servers (at least version 5.5) list a name of 255 bytes
+/// Maximum length of a name in bytes. A server (seen with version 5.5) lists a name of 255 bytes
 /// without its last byte, so no client could find the file.
 pub(crate) const NAME_BYTES_MAX: usize = 254;
 
