@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from integration.gridftp.server import Server
     from integration.harness.program import Bench
 
+#: At the end of the process, libcrypto frees its tables, which threads of the library still use.
+#: ``dray`` ends without these exit handlers, but the conformance program does not.
+LIBCRYPTO_AT_EXIT = "".join(
+    f"{{\nlibcrypto\nMemcheck:Addr{size}\n{called}obj:*/libcrypto.so*\n}}\n"
+    for size in (1, 2, 4, 8, 16, 32)
+    for called in ("", "fun:*\n")
+)
+
 pytestmark = [pytest.mark.server]
 
 MIB = 1 << 20
@@ -72,7 +80,10 @@ def test_the_store_passes_the_suite(grid: Server, folder: Path) -> None:
 @pytest.mark.slow
 def test_valgrind_finds_nothing_in_the_bindings(grid: Server, folder: Path) -> None:
     """The calls of the library access only valid memory, and free it correctly."""
+    ignored = folder / "ignored"
+    ignored.write_text(LIBCRYPTO_AT_EXIT, encoding="ascii")
     valgrind = ["valgrind", "--undef-value-errors=no", "--error-exitcode=99", "-q"]
+    valgrind.append(f"--suppressions={ignored}")
     ended = _suite(grid, folder / "suite", *valgrind)
     assert ended.returncode == 0, ended.stdout + ended.stderr[-4000:]
     assert " 0 failed" in ended.stdout
