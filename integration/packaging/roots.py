@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
 import socket
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from integration.harness.program import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MIRROR = "http://deb.debian.org/debian"
 #: Folder of the unchanged systems, from which each test gets a copy.
@@ -34,6 +34,20 @@ ip addr add 192.0.2.1/24 dev dray0
 ip link set dray1 up
 ip link set dray0 up
 """
+
+
+def kill_tree(unshare: subprocess.Popen[bytes]) -> None:
+    """Kill a process of :meth:`System.words`, and all processes in its system.
+
+    The option ``--kill-child`` has no effect on a child that has changed its account. The child is
+    the first process of a PID namespace, so its end ends the others.
+    """
+    children = Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children").read_text(encoding="ascii")
+    unshare.kill()
+    for child in children.split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(child), signal.SIGKILL)
+    unshare.wait(timeout=60)
 
 
 @dataclass(frozen=True)

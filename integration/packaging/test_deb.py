@@ -16,7 +16,7 @@ from integration.harness.airflow import free_port
 from integration.harness.host import is_root
 from integration.harness.program import ROOT
 from integration.packaging.floor import floor
-from integration.packaging.roots import System, debian
+from integration.packaging.roots import System, debian, kill_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -203,9 +203,7 @@ def test_an_installed_endpoint_copies_a_file_and_leaves_only_its_state(system: S
         system.run("dray", "cp", "/srv/sent", f"dray://localhost:{port}/data/got", *access)
         assert (system.path / "srv/data/got").read_bytes() == sent
     finally:
-        # unshare ignores SIGTERM while its child runs.
-        endpoint.kill()
-        endpoint.wait(timeout=60)
+        kill_tree(endpoint)
 
     system.run("apt-get", "-q", "-y", "remove", "dray")
     assert not (system.path / "usr/bin/dray").exists()
