@@ -192,7 +192,8 @@ def nginx(scene: Scene, name: str = "nginx", places: Sequence[str] = ()) -> Web:
         give(folder)
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     lines = [
-        "daemon off; worker_processes 1;",
+        # A kill of a master process would leave its worker.
+        "daemon off; master_process off;",
         f"pid {state}/pid;",
         "events { worker_connections 128; }",
         "http {",
