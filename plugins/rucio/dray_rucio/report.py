@@ -18,11 +18,11 @@ from dray_rucio.submission import OVERDUE_LABEL, sources_of
 if TYPE_CHECKING:
     from dray.client import FileOutcome, Transfer
 
-__all__ = ["DrayReport", "error_of", "file_error_of", "naive"]
+__all__ = ["DrayReport", "Report", "error_of", "file_error_of", "naive"]
 
 
-class DrayReport(TransferStatusReport):
-    """The outcome of one request: of its transfer, or of its file in a transfer of several files.
+class Report(TransferStatusReport):
+    """The outcome of one request.
 
     Rucio refuses a final state without the external id. Rucio ignores fields whose value is false.
     """
@@ -36,17 +36,14 @@ class DrayReport(TransferStatusReport):
         "err_msg",
     )
 
-    def __init__(self, request_id: str, transfer: Transfer, host: str, error: str | None) -> None:
+    def __init__(self, request_id: str, transfer: Transfer, error: str | None) -> None:
         """Store an outcome.
 
         :param transfer: a transfer that has ended, or in which the file has ended.
-        :param host: external host, which is the endpoint of the transfer.
         :param error: error of the request. ``None`` if its file is at the destination.
         """
         super().__init__(request_id)
         self._transfer = transfer
-        self._host = host
-        self._is_group = is_group(transfer.id)
         self._error = error
         self.state: RequestState | None = None
         self.external_id: str | None = None
@@ -71,6 +68,27 @@ class DrayReport(TransferStatusReport):
             self.state = RequestState.LOST
         else:
             self.state = RequestState.FAILED
+
+    def _ended_at(self) -> datetime | None:
+        """Return the time at which the file has ended."""
+        return naive(self._transfer.ended_at)
+
+    def _source_rse_id(self) -> str | None:
+        """Return the RSE whose replica was read, if it is known."""
+        return None
+
+
+class DrayReport(Report):
+    """The outcome of a transfer, or of one file of a transfer of several files."""
+
+    def __init__(self, request_id: str, transfer: Transfer, host: str, error: str | None) -> None:
+        """Store an outcome.
+
+        :param host: external host, which is the endpoint of the transfer.
+        """
+        super().__init__(request_id, transfer, error)
+        self._host = host
+        self._is_group = is_group(transfer.id)
 
     def get_monitor_msg_fields(
         self, session: object, logger: object = logging.log
