@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tools.packages.crates import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def version() -> str:
@@ -60,3 +65,14 @@ def run(words: list[str | Path], folder: Path | None = None, **environment: str)
             f"packages: {command} ended with {ended.returncode}:\n{ended.stdout.strip()}"
         )
     return ended.stdout
+
+
+def build_into(arguments: list[str], build: Callable[[Path], list[Path]]) -> int:
+    """Build packages into the folder that the command line names, and print their paths."""
+    if len(arguments) != 2:
+        module = Path(arguments[0]).stem
+        print(f"usage: python -m tools.packages.{module} FOLDER", file=sys.stderr)
+        return 2
+    for package in build(Path(arguments[1]).resolve()):
+        print(package)
+    return 0

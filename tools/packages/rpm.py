@@ -13,7 +13,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tools.packages.build import run, target, version
+from tools.packages.build import build_into, run, target, version
 from tools.packages.tree import lay_out
 
 SPEC = Path(__file__).parent / "dray.spec"
@@ -46,15 +46,5 @@ def build(out: Path) -> list[Path]:
     return packages
 
 
-def main(words: list[str]) -> int:
-    """Build the packages into the folder that the command line names."""
-    if len(words) != 1:
-        print("usage: python -m tools.packages.rpm FOLDER", file=sys.stderr)
-        return 2
-    for package in build(Path(words[0]).resolve()):
-        print(package)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(build_into(sys.argv, build))
