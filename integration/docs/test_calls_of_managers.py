@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import pytest
 
 from integration.harness.program import ROOT
 
+#: Module of the installed Rucio that defines the interface.
+INTERFACE = list(
+    (ROOT / ".tools" / "rucio").glob(
+        "lib/python3*/site-packages/rucio/transfertool/transfertool.py"
+    )
+)
+#: Calls that Rucio's own classes implement, and the plug-in's classes inherit.
+INHERITED = {"ensure_initialized", "request"}
 NAME = re.compile(r"`(test_\w+)`")
 DEFINED = re.compile(r"^(?:async )?def (test_\w+)\(", re.MULTILINE)
 
@@ -24,20 +33,17 @@ def test_the_named_tests_exist(manager: str) -> None:
     assert sorted(named - defined) == []
 
 
+@pytest.mark.skipif(not INTERFACE, reason="tools/bootstrap.sh test installs Rucio")
 def test_every_call_of_the_transfertool_interface_has_a_row() -> None:
-    """The calls are those of Rucio 41.5, which the plug-in's classes override or inherit."""
+    """The calls are the public methods of the two classes from which the plug-in derives."""
     page = (ROOT / "docs" / "reference" / "rucio.md").read_text(encoding="utf-8")
     rows = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
-    interface = {
-        "can_perform_transfer",
-        "submission_builder_for_path",
-        "group_into_submit_jobs",
-        "submit",
-        "bulk_query",
-        "cancel",
-        "update_priority",
-        "initialize",
-        "get_monitor_msg_fields",
-        "get_db_fields_to_update",
+    module = ast.parse(INTERFACE[0].read_text(encoding="utf-8"))
+    calls = {
+        member.name
+        for node in module.body
+        if isinstance(node, ast.ClassDef) and node.name in {"Transfertool", "TransferStatusReport"}
+        for member in node.body
+        if isinstance(member, ast.FunctionDef) and not member.name.startswith("_")
     }
-    assert rows == interface
+    assert rows == calls - INHERITED
