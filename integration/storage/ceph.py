@@ -32,6 +32,9 @@ PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-osd", "ceph-authtool", "monmaptool", "
 #: Ports of the OSDs (four each) and of the manager (two). A daemon skips a port that is in use.
 PORTS = (18000, 18999)
 MIB = 1 << 20
+#: Return codes of a crashed program, and the maximum number of runs of a program that crashes.
+CRASHES = (-signal.SIGSEGV, -signal.SIGABRT)
+CRASHES_MAX = 4
 
 
 def find_missing() -> str:
@@ -220,9 +223,20 @@ class Cluster:
         return int(self._asker.ask(to="age", pool=pool, **words))
 
     def rados(self, *words: Word, seconds: float = 120) -> subprocess.CompletedProcess[str]:
-        """Run Ceph's program ``rados``."""
+        """Run Ceph's program ``rados``, again if it crashes.
+
+        With ``--striper``, Ceph 16 can crash after it has completed the command: if the last
+        reference to the cluster is released in a callback of librados, the thread of the callback
+        shuts librados down while the main thread exits.
+        """
         whole: list[Word] = ["rados", "-c", self.configuration, *words]
-        return subprocess.run(whole, check=False, capture_output=True, text=True, timeout=seconds)
+        for _ in range(CRASHES_MAX):
+            ended = subprocess.run(
+                whole, check=False, capture_output=True, text=True, timeout=seconds
+            )
+            if ended.returncode not in CRASHES:
+                break
+        return ended
 
     # ---- pools -------------------------------------------------------------------------------
 

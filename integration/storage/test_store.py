@@ -76,7 +76,7 @@ def _copy(ceph: Cluster, *words: str | Path) -> None:
 def _striped(ceph: Cluster, pool: str, name: str, to: Path) -> bytes:
     """Return the content of a file, as libradosstriper reads it."""
     to.unlink(missing_ok=True)
-    ended = _run(ceph, "rados", "-p", pool, "--striper", "get", name, to)
+    ended = ceph.rados("-p", pool, "--striper", "get", name, to)
     assert ended.returncode == 0, ended.stderr
     return to.read_bytes()
 
@@ -158,7 +158,7 @@ def test_a_killed_copy_is_invisible_and_resumes(ceph: Cluster, pool: str, tmp_pa
     time.sleep(4)
     running.send_signal(signal.SIGKILL)
     running.wait()
-    stat = _run(ceph, "rados", "-p", pool, "--striper", "stat", "/killed/big")
+    stat = ceph.rados("-p", pool, "--striper", "stat", "/killed/big")
     assert stat.returncode != 0
     assert any(name.startswith("/killed/big.") for name in ceph.names(pool))
     ended = _run(ceph, _program(), "cp", file, url)
@@ -209,7 +209,7 @@ def test_a_plan_shows_the_osd_of_each_object(ceph: Cluster, pool: str, tmp_path:
     planned = targets(lines, "sink_target")
     assert planned, lines
     assert all(re.fullmatch(r"osd\.?[0-9]+", target) for target in planned), planned
-    listed = _run(ceph, "rados", "-p", pool, "-N", "plan", "ls")
+    listed = ceph.rados("-p", pool, "-N", "plan", "ls")
     assert listed.stdout == "", listed.stdout
     _copy(ceph, source, f"{url}file")
     assert plan(source, f"{url}file")[-1]["files_adopt"] == 1
