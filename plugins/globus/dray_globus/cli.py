@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_json(command)
         if name == "wait":
             _add_timeout(command)
-        command.set_defaults(run=run)
+        command.set_defaults(run=run, quiet=False)
     login = commands.add_parser(
         "login", help="log in as a user", description="Log in as a user, in a browser."
     )
@@ -157,6 +157,7 @@ def _add_submit(commands: Any) -> None:  # noqa: ANN401 - a private type of argp
     submit.add_argument(
         "--again", action="store_true", help="submit again even if the transfer has succeeded"
     )
+    submit.add_argument("-q", "--quiet", action="store_true", help="print only errors")
     _add_json(submit)
     _add_timeout(submit)
     submit.set_defaults(run=_submit)
@@ -204,7 +205,8 @@ def _submit(options: argparse.Namespace) -> int:
     found = executor.submit(request, more, is_repeated=options.again)
     if options.wait:
         return _waited(executor, found.id, options)
-    _print(found, executor.task(found.id), is_json=options.json)
+    if options.json or not options.quiet:
+        _print(found, executor.task(found.id), is_json=options.json)
     return 0
 
 
@@ -254,11 +256,14 @@ def _waited(executor: GlobusExecutor, id: str, options: argparse.Namespace) -> i
             said = found.state
 
     try:
-        ended = executor.wait(id, options.timeout, told=tell)
+        ended = executor.wait(id, options.timeout, told=None if options.quiet else tell)
     finally:
-        if is_terminal:
+        if is_terminal and not options.quiet:
             print(file=sys.stderr)
-    _print(ended, executor.task(id), is_json=options.json)
+    if options.json or not options.quiet:
+        _print(ended, executor.task(id), is_json=options.json)
+    elif ended.error is not None:
+        print(f"error: {ended.error}", file=sys.stderr)
     if ended.state == "done":
         return 0
     is_temporary = ended.error is not None and ended.error.status != "permanent"

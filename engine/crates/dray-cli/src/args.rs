@@ -5,6 +5,7 @@ mod endpoint;
 mod plan;
 mod serve;
 mod staging;
+mod values;
 
 pub(crate) use calibrate::Calibrate;
 pub(crate) use endpoint::{
@@ -14,9 +15,10 @@ pub(crate) use endpoint::{
 pub(crate) use plan::Plan;
 pub(crate) use serve::Serve;
 pub(crate) use staging::{AtEndpoint, HowToStage, ListStaged, Stage, StageIn, StageOut};
+pub(crate) use values::{Durability, Links, Overwrite, Reflink, Resume, Show};
 
 use crate::units;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use dray_api::reserved_id;
 use dray_core::StripeChoice;
 use dray_core::options::{self, Order};
@@ -55,6 +57,7 @@ Examples:
   dray cp https://www.example/big.root /data/   from a web server; folders need WebDAV
   dray cp root://server.example//d/f /data/     from an XRootD server (make build-xrootd)
   dray cp -r run42 root://server.example//d/    to an XRootD server
+  dray cp globus://UUID/f globus://UUID2/in/    by Globus (needs the Python package dray[globus])
   dray cp --range 1GiB:64MiB big.root part      64 MiB of the file
   dray cp null:4GiB null:                       without storage, to measure everything else
 
@@ -487,93 +490,6 @@ pub(crate) struct SweepArgs {
     /// Print one JSON object per line: each removal, then the sum
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// Values of `--links`. See [`options::Links`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Links {
-    Keep,
-    Follow,
-    Refuse,
-}
-
-/// Values of `--overwrite`. See [`options::Overwrite`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Overwrite {
-    Never,
-    IfDifferent,
-    Always,
-}
-
-/// Values of `cp --resume`. See [`options::ResumeMode`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Resume {
-    Verify,
-    Trust,
-}
-
-impl From<Resume> for options::ResumeMode {
-    fn from(resume: Resume) -> Self {
-        match resume {
-            Resume::Verify => Self::Verify,
-            Resume::Trust => Self::Trust,
-        }
-    }
-}
-
-/// Values of `cp --reflink`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Reflink {
-    Auto,
-    Never,
-}
-
-/// Values of `--durability`. See [`options::Durability`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Durability {
-    None,
-    File,
-    Object,
-}
-
-/// Values of `--progress`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Show {
-    Auto,
-    Bar,
-    Lines,
-    Json,
-    None,
-}
-
-impl From<Links> for options::Links {
-    fn from(links: Links) -> Self {
-        match links {
-            Links::Keep => Self::Keep,
-            Links::Follow => Self::Follow,
-            Links::Refuse => Self::Refuse,
-        }
-    }
-}
-
-impl From<Overwrite> for options::Overwrite {
-    fn from(overwrite: Overwrite) -> Self {
-        match overwrite {
-            Overwrite::Never => Self::Never,
-            Overwrite::IfDifferent => Self::IfDifferent,
-            Overwrite::Always => Self::Always,
-        }
-    }
-}
-
-impl From<Durability> for options::Durability {
-    fn from(durability: Durability) -> Self {
-        match durability {
-            Durability::None => Self::None,
-            Durability::File => Self::File,
-            Durability::Object => Self::Object,
-        }
-    }
 }
 
 fn transfer_id(text: &str) -> Result<TransferId, String> {

@@ -5,7 +5,7 @@ use crate::exit::{Exit, Stop, usage};
 use crate::progress::Feed;
 use crate::report::Report;
 use crate::run::Run;
-use crate::{output, plan, remote, signals, third_party};
+use crate::{globus, output, plan, remote, signals, third_party};
 use dray_core::{End, Error, ErrorKind, Result, StripeChoice};
 use dray_open::locations::{self, Folder, Sources};
 use dray_open::prepare::{self, Targets};
@@ -23,6 +23,9 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
     }
     if cp.dry_run {
         return plan::run(&cp.what, &cp.owed, &cp.peer.who, false);
+    }
+    if globus::is_meant(&cp.what.paths) {
+        return globus::run(cp);
     }
     refuse_stripes(cp)?;
     if third_party::is_meant(&cp.what.paths) {

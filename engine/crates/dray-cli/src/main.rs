@@ -17,6 +17,7 @@ mod endpoint;
 mod exit;
 #[cfg(test)]
 mod fixtures;
+mod globus;
 mod log;
 mod output;
 mod peer;

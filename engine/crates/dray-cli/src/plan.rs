@@ -8,9 +8,9 @@ mod layout;
 
 use crate::args::{Owed, What, Who};
 use crate::exit::{Exit, Stop, usage};
-use crate::output;
 use crate::third_party;
 use crate::units::{count, human};
+use crate::{globus, output};
 use dray_core::options::Options;
 use dray_core::plan::object_bytes_within;
 use dray_core::{
@@ -52,6 +52,9 @@ enum Fate {
 
 /// Runs `dray plan`. If `shows_layout` is true, also shows the targets of each range.
 pub(crate) fn run(what: &What, owed: &Owed, who: &Who, shows_layout: bool) -> Result<Exit, Stop> {
+    if globus::is_meant(&what.paths) {
+        return Err(globus::refuse_plan().into());
+    }
     if third_party::is_meant(&what.paths) {
         if shows_layout {
             return Err(usage(
