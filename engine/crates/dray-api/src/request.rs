@@ -344,9 +344,9 @@ fn name(place: &Place) -> Result<Vec<u8>> {
     decode(place.url.rsplit('/').next().unwrap_or_default())
 }
 
-/// Checks the last names of sources and replicas. If the destination is a folder, each file keeps
-/// its name there. So two sources must have different names, and a replica must have the name of
-/// its source.
+/// Checks the last component of the path of each source and replica. If the destination is a
+/// folder, each file keeps its name there. So two sources must have different names, and a replica
+/// must have the name of its source.
 fn check_names(request: &Request) -> Result<()> {
     if !request.is_into_folder() {
         return Ok(());

@@ -103,7 +103,7 @@ pub struct TierReplicaAnswer {
     pub error: Option<String>,
 }
 
-/// A version of an application on a tier.
+/// A version on a tier: one checkpoint that an application has written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TierVersionAnswer {
     /// Name of the application.
