@@ -133,7 +133,7 @@ def asked(
     places: list[Path] | None = None,
     path: WidePath | None = None,
 ) -> runs.Asked:
-    """Return the runs that the usual options request.
+    """Return the runs that the options ``given`` and the other arguments request.
 
     :param places: folders in which the copies are made. By default the tmpfs.
     """

@@ -218,8 +218,8 @@ class Speed:
     def clear(self, name: str) -> Callable[[], object]:
         """Return a function that removes a file of the pool, with all its objects.
 
-        The OSDs free the space of removed objects later. The function waits for that, so that the
-        next copy does not share the OSDs with it.
+        The OSDs free the space of removed objects later. The function gives them ``SETTLE_SECONDS``
+        for that, so that they then work only for the next copy.
         """
 
         def remove() -> None:

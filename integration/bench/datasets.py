@@ -208,9 +208,9 @@ def missing(name: str, scale: float, memory: int) -> str:
 
 
 def make(place: Path, name: str, scale: float) -> Data:
-    """Make a set, readable for all users: some servers do not run as root.
+    """Make a data set, readable for all users: some servers do not run as root.
 
-    :param scale: fraction of the set. 1.0 means the whole set.
+    :param scale: fraction of the data set to make. 1.0 means the whole data set.
     """
     path = place / name
     path.mkdir()

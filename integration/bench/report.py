@@ -66,11 +66,11 @@ READING = """\
   program keeps no log, does not retry, and syncs no data. With more than one thread at each end,
   the same work may take less time.
 - In the table of goals, the column *case* names the set of files, the file system and the TCP
-  congestion control. The column *the machine* shows the same ratio as the column *result*, with
-  *the work by hand* in place of dray, in the same rounds. The goal *checksums of each byte* uses
-  the time that *the work by hand* itself reports for its checksums. The number before *of EScp as
-  recorded* is dray's speed divided by the speed of EScp, which was measured once, at another time
-  on a machine of the same kind. Both speeds are relative to `cp -r`.
+  congestion control. The column *result* shows a ratio for dray. The column *the machine* shows the
+  same ratio for *the work by hand*, which ran in the same rounds. The goal *checksums of each byte*
+  uses the time that *the work by hand* itself reports for its checksums. The number before *of EScp
+  as recorded* is dray's speed divided by the speed of EScp, which was measured once, at another
+  time on a machine of the same kind. Both speeds are relative to `cp -r`.
 - Linux divides the processor time first among login sessions, then among the processes of a session
   (sched(7), autogroup). Each end of each tool runs in a separate session, as if the ends were on
   two hosts.

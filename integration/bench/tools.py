@@ -129,7 +129,7 @@ class Scene:
 
         The kernel's scheduler treats the processes of a session as one group (sched(7), autogroup).
         Two ends in one session interrupt each other less than two ends in two sessions, which saves
-        a tenth of the time. Ends on separate hosts, and services, have no common session.
+        a tenth of the time. Ends on separate hosts have no common session, and neither do services.
         """
         return ["setsid", *self._niced()]
 

@@ -112,12 +112,12 @@ READING = """\
   a path, both ends are on one host in separate network namespaces. A program in user space emulates
   the path: it forwards each packet after half the round trip, and limits the rate of all packets.
   TCP and its windows are those of the kernel.
-- In the table of goals, the column *the machine* shows the same number as the column *result*, for
-  a reference in place of dray, in the same rounds. Over a path, the reference is plain TCP with
-  four connections and without files. On the loopback, the reference is *the work by hand*: a small
-  program with one connection and one thread at each end. One end reads, computes checksums and
-  sends, and the other end receives, computes checksums and writes. If a copy is as fast as the
-  reference, only the machine limits the copy.
+- In the table of goals, the column *result* shows a ratio for dray. The column *the machine* shows
+  the same ratio for a reference program, which ran in the same rounds. Over a path, the reference
+  is plain TCP with four connections and without files. On the loopback, the reference is *the work
+  by hand*: a small program with one connection and one thread at each end. One end reads, computes
+  checksums and sends, and the other end receives, computes checksums and writes. If a copy is as
+  fast as the reference, only the machine limits the copy.
 - In the table of goals, the number in brackets after *by the client's wait* shows the same ratio,
   computed with the total waiting times of the clients. In the rows *dray from a dray*, the source
   is a dray endpoint beside the source's server.

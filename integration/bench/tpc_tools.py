@@ -90,7 +90,7 @@ cat "$0"
 
 
 def copying_seconds(said: str) -> float:
-    """Return the seconds from the start of the first program to the end of the last program.
+    """Return the seconds from the start of the first to the end of the last program in ``said``.
 
     :raises ValueError: if no program has run.
     """
@@ -180,10 +180,11 @@ def _timed(scene: Scene, program: str) -> str:
 
 
 def _asked(scene: Scene, words: list[Word], source: str, sink: str) -> list[Word]:
-    """Return a command that requests each file: several concurrently, if there are many.
+    """Return a command that copies each file of the data set, ``AT_ONCE`` files at a time.
 
-    :param words: the command without the two URLs.
-    :param source: the URL before the path.
+    :param words: the command that copies one file, without the two URLs.
+    :param source: scheme and host of the source's URLs. ``sink`` has those of the destination's
+        URLs.
     """
     user = scene.give_to_nobody()
     folder = scene.data.path.name

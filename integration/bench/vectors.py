@@ -7,7 +7,8 @@ pieces. It measures three shapes of reads:
 - *objects*: consecutive pieces of 1 MiB, as dray reads them, with one read for each piece, or one
   vector for four or sixteen pieces;
 - *pieces*: pieces of 4 KiB, one in each 64 KiB;
-- *wide*: reads of 1 MiB and pieces of 4 KiB, over a path with a delay in milliseconds.
+- *wide*: reads of 1 MiB and pieces of 4 KiB, over a path with a round trip of ``--round-trip``
+  milliseconds.
 
 The program needs root for the private network, a C++ compiler and ``libxrootd-client-dev``.
 """
@@ -81,7 +82,7 @@ WAYS = (
 
 
 def compile_to(program: Path) -> None:
-    """Compile the program.
+    """Compile the program that reads with XrdCl.
 
     :raises SystemExit: if it does not compile.
     """

@@ -26,7 +26,7 @@ def server(
 
     :param root: the folder that the server exports.
     :param lines: further lines of the server's configuration.
-    :param is_near: start the server at the client's end of the path, not at the far end.
+    :param is_near: start the server at the client's end of the network path, not at the far end.
     """
     port = machine.free_port()
     # The server uses a folder with the server's name in its working folder. Create the folder here,

@@ -135,11 +135,11 @@ def page(results: dict[str, Any]) -> str:
     text = f"""\
 # Burst buffer: writes
 
-This page repeats section 5.3 of the dissertation on Mulconn and BBOS ("the paper") in a fluid
-model of one fast tier. The model runs the code that decides for the tiers of an endpoint.
-[Tiers](../../design/tiers.md) describes these decisions and defines the terms: S is the capacity
-of the fast tier, and DWPP is the data written per period. A *load* of 1.3 S means a DWPP of
-1.3 S. `make experiments-bbos` writes this page.
+This page repeats the experiments of section 5.3 of the dissertation on Mulconn and BBOS ("the
+paper") in a fluid model of one fast tier. The model runs the code that decides for the tiers of an
+endpoint. [Tiers](../../design/tiers.md) describes these decisions and defines the terms: S is the
+capacity of the fast tier, and DWPP is the data written per period. A *load* of 1.3 S means a DWPP
+of 1.3 S. `make experiments-bbos` writes this page.
 
 The paper compares BBOS with three [other policies](../../design/tiers.md#other-policies): DataWarp
 (each application owns a part of the capacity), MaxBW (demote only while no application writes) and
@@ -175,8 +175,8 @@ that the dissertation measured. By the equation, the largest DWPP without overfl
 
 ## Utilisation (section 5.3.2)
 
-The requests are a burst. The table shows the largest load, as a percentage of S, that a policy
-writes and demotes in one period.
+All checkpoints of a period are written in one burst. The table shows the largest load, as a
+percentage of S, that the tier can take and demote in one period under each policy.
 
 - The column *no stop* shows the largest load at which no write stops. Here a policy may demote
   bytes of a version that is still being written, as in the paper.
@@ -202,7 +202,7 @@ below the bound of the policy. Each further burst has four checkpoints fewer tha
 - The columns *most checkpoints* and *load* show the size of the largest burst.
 - The column *highest fill / S* shows the most data without a slow copy in any of the bursts.
 - The column *stops* shows the time for which writes stopped, summed over all bursts. A time below
-  0.1 s in one burst is an error of the model's time steps.
+  0.1 s in one burst is no stop: it comes from the time steps of the model.
 
 {overflow(results)}
 
@@ -248,7 +248,7 @@ DWPP exceeds 1.6 S". In the model, a load of 1.6 S still fits: at the end of the
 have no slow copy yet, which is less than S.
 
 With high congestion, the mean latency of *BBOS, even* is 2 to 5 % higher than that of BBOS, because
-BBOS slows down only the later writes.
+*BBOS, even* slows down all writes, and BBOS slows down only the later writes.
 
 ## Waits of each job (Figure 5.5)
 
@@ -269,21 +269,21 @@ slow tier. Such a checkpoint need not be demoted. The experiment runs three peri
 with medium congestion and the policy BBOS. The MTBF (mean time between failures) of each
 application is random from 0 to 100 minutes. The numbers are means over {sets} random sets of MTBFs.
 
-- A checkpoint bypasses the fast tier only if its application fails less often than some of the
-  applications with a version on the fast tier. The column *colder than* shows which part of these
-  applications.
-- The columns *first period* and *third period* show the change of the demoted bytes by the bypass,
-  as a percentage of the DWPP. The column *third period, largest* shows the largest change in one
-  set of MTBFs.
+- A checkpoint bypasses the fast tier only if its application fails less often than a certain part
+  of the other applications with a version on the fast tier. The column *colder than* shows this
+  part, as a percentage of the newest versions of these applications.
+- The columns *first period* and *third period* show by how much the bypass changes the demoted
+  bytes, as a percentage of the DWPP. The column *third period, largest* shows the largest change
+  among the sets of MTBFs.
 - The last two columns show the mean throughput of the writes to the fast tier in the third period,
   with and without the bypass.
 
 {bypass(results)}
 
-The paper reports a reduction of "up to 38 %". It states neither the value of *colder than*, nor the
-congestion, nor the number of periods. The default of dray is *colder than 100 %*, which has the
-smallest effect. With *colder than 50 %*, at 1.9 S, the mean reduction is 35 %, and the largest
-reduction in one set is 42 %.
+The paper reports that the bypass reduces the demoted bytes by "up to 38 %". It states neither the
+value of *colder than*, nor the congestion, nor the number of periods. The default of dray is
+*colder than 100 %*, which has the smallest effect. With *colder than 50 %*, at 1.9 S, the mean
+reduction is 35 %, and the largest reduction in one set is 42 %.
 
 ## DWPP estimated
 
@@ -301,9 +301,9 @@ columns: *lowest ratio* shows the lowest quotient of estimated and known through
 
 {estimated(results)}
 
-The lowest ratio in the table is {worst:.3f}. The tests require at least 0.97. The estimate is a 90
-% quantile, so it is more often too high than too low, and demotions more often begin too early than
-too late.
+The lowest ratio in the table is {worst:.3f}. The tests require at least 0.97. The estimated DWPP is
+a 90 % quantile of the possible values, so it is more often too high than too low, and demotions
+more often begin too early than too late.
 """
     return refilled(text)
 

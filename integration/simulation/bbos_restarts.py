@@ -181,8 +181,9 @@ that an application retains. Then the hit ratio of the order by MTBF only is {ho
 ## Estimated MTBF
 
 In the paper, the tier knows the MTBF of each application. In this experiment, the tier estimates
-the MTBF from the restarts ([how](../../design/tiers.md#mtbf-declared-derived-or-estimated); the
-prior is one restart per day with the weight of one restart). The load is 1.9 S. There are
+the MTBF from the restarts ([how](../../design/tiers.md#mtbf-declared-derived-or-estimated)). The
+prior of the estimate is one restart per day, and has the weight of one observed restart. The load
+is 1.9 S. There are
 {estimate["seeds"]} runs of {estimate["periods"]} periods.
 
 - The column *restarts per period* shows the number of restarts of all applications in one period.

@@ -81,10 +81,10 @@ This picture shows the rates under the broker on the shared resource:
 
 ![Gbit/s over time on one resource](bde-shared.svg)
 
-In the paper, the rates at 95 s are 6 Gbit/s for T1 and 2 Gbit/s for T3. After 200 s, they are 8
-Gbit/s for T2, 2 Gbit/s for T1 and 0.5 Gbit/s for T3. Under dray's broker, each task with a deadline
-gets at least the lowest rate with which it meets the deadline. T3 is a background transfer, and
-gets a ninth of the spare rate.
+In the figure of the paper, the rates at 95 s are 6 Gbit/s for T1 and 2 Gbit/s for T3. After 200 s,
+they are 8 Gbit/s for T2, 2 Gbit/s for T1 and 0.5 Gbit/s for T3. Under dray's broker, each task with
+a deadline gets at least the lowest rate with which it meets the deadline. T3 is a background
+transfer, and gets a ninth of the spare rate.
 
 This picture shows the rates under the broker with the two cards:
 

@@ -76,10 +76,10 @@ being read from the link. These objects may be sent twice, but not more than 2 %
 the link is stuck for a longer time, the gain is larger, and the number of objects sent twice stays
 the same.
 
-The shipped code makes the decisions (`dray_sched::objects`, `dray_sched::congestion`). Links, line
-and replicas are simulated, because a real session has only one replica of each file. The datasets
-of a real session are the folders directly below the destination, as in [the measured
-case](datasets-real.md).
+The shipped code makes the decisions (`dray_sched::objects`, `dray_sched::congestion`). The links,
+the line that they share and the replicas are simulated, because the scheduler of a real session
+knows only one replica of each file. The datasets of a real session are the folders directly below
+the destination, as in [the measured case](datasets-real.md).
 """
 
 

@@ -176,15 +176,15 @@ its engine takes turns. With this rule, the time of tray05 under round robin dif
 equal turns from the arrival of tray05 on, the pauses would make tray05 even later than with
 *fluid*.
 
-The largest difference of *theirs* is {worst["theirs"]:.1%}, for tray05 under priority. In the
-paper, tray05 had the line for itself for 392 s under priority, and for 339 s under first come,
-first served. So the paper's line did not have the same rate in both runs, and no constant rate
-matches both.
+The largest difference between *theirs* and the paper is {worst["theirs"]:.1%}, for tray05 under
+priority. In the paper, tray05 had the line for itself for 392 s under priority, and for 339 s under
+first come, first served. So the paper's line did not have the same rate in both runs, and no
+constant rate matches both.
 
 **The engine *ours*** models dray. An object of 1 MiB whose transfer has begun is always completed.
-Each change costs one round trip of 33 ms, and a new session costs three round trips. A data set
-does not get turns for the time before its arrival. Compare the times of *ours* with those of
-*fluid*, which are the best possible times, and not with those of the paper.
+Each change from one data set to the other costs one round trip of 33 ms, and a new session costs
+three round trips. A data set gets turns only from its arrival on. Compare the times of *ours* with
+those of *fluid*, which are the best possible times, and not with those of the paper.
 
 The next two sections also use the engine *ours*.
 

@@ -191,8 +191,8 @@ In the fluid model, connections, checks, syncs and changes between the data sets
 real session, the rate limit permits a burst at the start: the session may immediately send the
 bytes of a tenth of a second. So a run may be slightly faster than the model. An object has
 {OBJECT_BYTES // 1024} KiB. In proportion to the scaled data sets, this is larger than an object of
-a usual transfer: a turn has {value["quota"] / OBJECT_BYTES:.1f} objects here, and 381 objects at
-the sizes of the paper.
+a usual transfer: a turn of the policy *round robin* has {value["quota"] / OBJECT_BYTES:.1f}
+objects here, and 381 objects at the sizes of the paper.
 
 ## Start of the urgent data set
 

@@ -90,11 +90,11 @@ still have more than three quarters of the total speed.
 
 ## One target is slow all the time
 
-- The column *by layout, objects/s* shows the rate until all data of the other targets is written.
-  The column *file order, objects/s* shows the same in file order. The column *quotient* shows the
-  first rate divided by the second.
-- The column *others done* shows the time, by layout, until all data of the other targets is
-  written. The last column shows the same time if no target is slow.
+- The column *by layout, objects/s* shows the mean rate until all data of the other targets is
+  written, with the order by layout. The column *file order, objects/s* shows the same rate with
+  file order. The column *quotient* shows the first rate divided by the second.
+- The column *others done* shows the time until all data of the other targets is written, with the
+  order by layout. The last column shows the same time if no target is slow.
 
 {fixed(runs)}
 

@@ -70,8 +70,9 @@ class Written:
 class Watch:
     """A thread that samples the fast file system and the tier, and limits the fast device.
 
-    By equation 5.1, writes to the fast tier are slower while a demotion reads from it. blkio limits
-    reads and writes separately, so the thread lowers the limit of writes during a demotion.
+    By equation 5.1 of BBOS, writes to the fast tier are slower while a demotion reads from it.
+    blkio limits reads and writes separately, so the thread lowers the limit of writes during a
+    demotion.
     """
 
     def __init__(self, endpoint: Endpoint, fast: loop.Disk, scale: Scale) -> None:

@@ -108,8 +108,8 @@ formulas, with random disturbances. There are four paths, and {results["seeds"]}
 - Streams break at random times.
 - A part of the received bytes is counted only in a later sample.
 
-Each path has a number of streams or writers above which the end at the far side *fails*: then
-errors occur, and while one occurs, the throughput is only three tenths of the normal throughput. A
+Each path has a maximum number of streams or writers. If a tuner uses more, the far end *fails*:
+errors occur, and during an error the throughput is only three tenths of the normal throughput. A
 tuner gets four samples per second
 ([design](../../design/throughput.md#streams-threads-and-the-size-of-objects)).
 
@@ -159,11 +159,11 @@ three tenths after a step that added threads.
 
 {failing(results)}
 
-A tuner can find the largest number only by exceeding it. dray's tuner adds a few streams or threads
-at a time, and removes them at the first error. If the number is only a little too high, the first
-error may occur only after some seconds. After that, the tuner rarely exceeds the number again in
-the same transfer, and it does not exceed the number in the next transfer of the same pair of
-endpoints. DTL's rule does not use errors.
+A tuner can find the largest number at which the far side does not fail only by exceeding it. dray's
+tuner adds a few streams or threads at a time, and removes them at the first error. If the number is
+only a little too high, the first error may occur only after some seconds. After that, the tuner
+rarely exceeds the number again in the same transfer, and it does not exceed the number in the next
+transfer of the same pair of endpoints. DTL's rule does not use errors.
 
 ## Random paths
 
