@@ -150,7 +150,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
     Error::new(error.kind().into(), End::Here, operation).cause(error.to_string())
 }
 
-/// Reads a file.
+/// Reads a key file that the endpoint's configuration names.
 ///
 /// # Errors
 /// If the file cannot be read, or has more than [`FILE_BYTES_MAX`] bytes.
