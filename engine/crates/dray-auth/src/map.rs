@@ -142,7 +142,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Returns the owner of a principal.
+    /// Returns the owner to which the rules map a principal.
     ///
     /// # Errors
     /// [`ErrorKind::PermissionDenied`] if a rule refuses the principal, or if no rule matches under

@@ -136,9 +136,9 @@ impl Scopes {
     /// area and is prefixed to each path. Scopes that do not concern storage are ignored.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`] for a storage scope without a path (the profile requires a
-    /// path), for a path that is not absolute and normalized, and for more than [`SCOPES_MAX`]
-    /// scopes.
+    /// [`ErrorKind::Unauthorized`] for a storage scope without a path (the token profile of WLCG
+    /// requires a path), for a path that is not absolute and normalized, and for more than
+    /// [`SCOPES_MAX`] scopes.
     pub fn parse(claim: &str, base: &RelPath) -> Result<Self> {
         const REMEDY: &str = "ask the issuer for a token with scopes like storage.read:/a/folder";
         let refuse = |cause: String| unauthorized("accept the token", cause, REMEDY);
