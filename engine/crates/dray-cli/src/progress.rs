@@ -64,7 +64,7 @@ impl Feed {
     /// Starts the drawing thread.
     ///
     /// # Errors
-    /// If the trace cannot be written.
+    /// If the trace cannot be written, or if the system refuses the thread.
     pub(crate) fn start(say: &Say) -> Result<Self, Error> {
         let trace = say.trace.as_deref().map(Trace::create).transpose()?;
         let show = match say.progress {
