@@ -19,7 +19,7 @@
 //! - The switchboard compares the current setting with similar settings at run time ([`Choice`]),
 //!   because a client cannot see the locks of a server.
 //!
-//! This module does not use sockets, wait, or open connections (`dray_store::Connections` does).
+//! This module does not use sockets, wait, or open connections (`dray_store::connections` does).
 //! The module is in this crate because stores use it, and stores may depend only on this crate.
 //!
 //! Invariants:

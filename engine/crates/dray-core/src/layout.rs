@@ -153,11 +153,11 @@ impl Layout {
         table.map_or(Self::Single(first), |table| Self::Table(Arc::new(table)))
     }
 
-    /// Creates the layout of a file from its extents, in ascending order of their ends. Ignores
-    /// empty extents, and extents without targets or with stripes of zero bytes. If the extents
-    /// exceed [`LAYOUT_EXTENTS_MAX`] or [`LAYOUT_TARGETS_MAX`], the rest of the file has the
-    /// stripes of the last extent within these limits. If no extent is left, returns a layout with
-    /// the single target 0.
+    /// Creates the layout of a file from its extents, which are in ascending order of their ends.
+    /// Ignores empty extents, and extents without targets or with stripes of zero bytes. If the
+    /// extents exceed [`LAYOUT_EXTENTS_MAX`] or [`LAYOUT_TARGETS_MAX`], the rest of the file has
+    /// the stripes of the last extent within these limits. If no extent is left, returns a layout
+    /// with the single target 0.
     #[must_use]
     pub fn of_extents(extents: impl IntoIterator<Item = Extent>) -> Self {
         let mut kept: Vec<Extent> = Vec::new();
