@@ -41,7 +41,7 @@ impl Deref for Opened<'_> {
 }
 
 impl Accounts {
-    /// Opens the accounts of `config`.
+    /// Creates the accounts as `config` sets them (`setuid`, `setuid_min`).
     ///
     /// # Errors
     /// [`ErrorKind::PermissionDenied`] if `setuid` is set and this process lacks the right to
@@ -69,8 +69,8 @@ impl Accounts {
         Self { uid_min, host }
     }
 
-    /// Makes the calling thread act as `owner` until the thread ends. The thread must belong to one
-    /// session.
+    /// Makes the calling thread act as `owner` until the thread ends. The thread must do no work
+    /// for other owners.
     ///
     /// # Errors
     /// The errors of [`account::become_account`]. After an error the caller must end the session.

@@ -80,8 +80,8 @@ impl Running {
 }
 
 /// Ends the session as `wish` demands. After a purge, this endpoint removes its own partial data of
-/// the transfer and reports the removal ([`purge`]). Only the session can remove partial data at
-/// the other endpoint.
+/// the transfer and reports the removal ([`purge`]). Partial data at the other endpoint can be
+/// removed only by the session, so the session of an outgoing transfer is told to purge.
 fn stop(moving: &Moving, wish: Wish) {
     moving
         .handle

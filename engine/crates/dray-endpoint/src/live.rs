@@ -21,9 +21,9 @@ use rates::Rates;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The minimum memory of all slots is reserved. A new session gets its minimum, and 1/8 of the
-/// memory that is not reserved. So the first sessions get more memory, and later sessions still get
-/// a part. The value is estimated, not measured.
+/// A new session gets its minimum memory and 1/`EXTRA_PART` of the memory that is neither used nor
+/// reserved. The minimum memory of each free slot is reserved. So the first sessions get more
+/// memory, and later sessions still get a part. The value is estimated, not measured.
 const EXTRA_PART: u64 = 8;
 
 /// Bytes of memory for entries that are announced and not closed. A further 1/8 of the memory for

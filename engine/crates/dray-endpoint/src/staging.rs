@@ -342,8 +342,9 @@ fn conflict(cause: String, remedy: &str) -> Error {
     )
 }
 
-/// Removes the fast copy of a row with the account of its owner, and marks the row as evicted.
-/// Returns the number of removed entries. The row of a bypass has no fast copy, and is only marked.
+/// Removes the fast copy of a row, and marks the row as evicted. The removal uses the account of
+/// the row's owner. Returns the number of removed entries. A row whose request bypasses the fast
+/// root has no fast copy, and is only marked.
 ///
 /// # Errors
 /// The errors of [`Stager::evict`].

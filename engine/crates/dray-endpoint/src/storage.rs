@@ -4,8 +4,8 @@
 //! All calls block. The memory for listed or removed entries is bounded ([`Listings`]). If the
 //! caller disconnects, the call ends before the next entry ([`Given`]).
 //!
-//! Invariant owned here: dray's own files are neither shown nor accepted as names, and no link is
-//! followed.
+//! Invariant owned here: dray's own files are not shown, their names are not accepted in a path,
+//! and no link is followed.
 
 mod free;
 mod listings;

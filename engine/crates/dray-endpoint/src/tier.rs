@@ -213,7 +213,7 @@ impl Tiers {
     ///
     /// # Errors
     /// `InvalidRequest` if the bandwidths of a tier contradict each other, or if the server of a
-    /// slow root cannot confirm its copies.
+    /// slow root neither keeps the times of files nor computes a checksum that dray supports.
     pub fn open(
         config: &Config,
         queue: &Arc<Queue>,

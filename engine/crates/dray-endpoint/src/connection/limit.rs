@@ -103,9 +103,10 @@ impl ConnectionTable {
         self.places.lock_unpoisoned()
     }
 
-    /// Gives a new connection a slot. If no slot is free, the weakest idle connection loses its
-    /// slot. If all connections have requests in progress, the new connection gets one of a few
-    /// slots above the limits. Returns `None` if these are taken too.
+    /// Gives a new connection a slot. If no slot is free, the idle connection that
+    /// [`Places::weakest`] returns loses its slot. If all connections have requests in progress,
+    /// the new connection gets one of a few slots above the limits. Returns `None` if these are
+    /// taken too.
     pub(crate) fn take(
         self: &Arc<Self>,
         address: IpAddr,

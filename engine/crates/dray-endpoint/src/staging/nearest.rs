@@ -62,9 +62,9 @@ impl Stager<'_> {
         }
     }
 
-    /// Returns the size of the files at `path`, which the promise of a deadline needs. A repeated
-    /// request gets the size that the first request found. Returns `None` if the files cannot be
-    /// listed: the transfer itself then reports the error.
+    /// Returns the total size of the files at `path`. The promise of a deadline needs this size. A
+    /// repeated request gets the size that the first request found. Returns `None` if the files
+    /// cannot be listed: the transfer itself then reports the error.
     pub(super) fn expected(&self, id: &TransferId, owner: &str, path: &ApiPath) -> Option<u64> {
         if let Ok(Some(known)) = self.queue.request(id) {
             return known.bytes_expected;

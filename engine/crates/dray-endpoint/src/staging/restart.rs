@@ -99,9 +99,9 @@ fn built(copy: &Copy<'_>, request: StagingRequest) -> Result<(Submission, Staged
 
 impl Stager<'_> {
     /// Stages in the newest complete version of an application, or the version that the request
-    /// names. If the fast copy exists, copies nothing: the entry is staged immediately, and counts
-    /// as a hit. Otherwise restores the fast copy from the slow copy, or from a replica if the slow
-    /// copy is not complete. Returns the staged copy, and true if it is new.
+    /// names. If the fast copy exists, copies nothing: the new staged copy is complete immediately,
+    /// and counts as a hit. Otherwise restores the fast copy from the slow copy, or from a replica
+    /// if the slow copy is not complete. Returns the staged copy, and true if it is new.
     ///
     /// # Errors
     /// `NotFound` if the owner has no such version on a tier. `Busy` if the version exists only on

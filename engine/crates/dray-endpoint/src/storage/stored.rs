@@ -1,5 +1,5 @@
-//! The storage calls for a root that is not a single folder of this host, through the interface
-//! `Store`.
+//! The same operations as in [`super`], for a root that is not a single folder of this host. They
+//! use the interface `Store`.
 //!
 //! Each request for a page of a listing reads the folder again, and holds only that page in memory.
 

@@ -1,5 +1,5 @@
 //! Serves the write jobs of a tier: one job at a time on each fast root, in the order of the queues
-//! (section 5.1.1 of the paper that docs/design/tiers.md names). With a policy that does not
+//! (BBOS, section 5.1.1; docs/design/tiers.md names the paper). With a policy that does not
 //! schedule writes, jobs wait for space only.
 //!
 //! Invariant owned here: a job is granted only while no other job of its fast root is granted,

@@ -102,7 +102,7 @@ pub(super) fn period(tier: &ManagedTier, at: Timestamp) -> i64 {
 }
 
 /// Returns the bytes of the versions of earlier periods that have no slow copy yet. Ideally, no
-/// such versions are left when a period begins (equation 5.3).
+/// such versions are left when a period begins (BBOS, equation 5.3).
 pub(super) fn backlog(tier: &ManagedTier, rows: &[TierVersion], now: Timestamp) -> u64 {
     let current = period(tier, now);
     let is_left = |row: &&TierVersion| {

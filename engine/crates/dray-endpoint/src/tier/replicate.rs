@@ -1,7 +1,7 @@
-//! Copies demoted versions to the other roots of the replication group (Replicators).
+//! Copies demoted versions to the other roots of the replication group.
 //!
-//! Invariant owned here: a replica counts as complete only for the demotion that wrote the contents
-//! of the replica.
+//! Invariant owned here: a replica counts as complete only if it was copied after the version's
+//! last demotion.
 
 use super::demote::{LABEL, RATE_MIN};
 use super::demoted::Ended;

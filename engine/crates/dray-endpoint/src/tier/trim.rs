@@ -51,9 +51,9 @@ impl Trim {
         self.is_due = true;
     }
 
-    /// Starts `fstrim` for the next part if the program for the previous part has ended and the
-    /// part's interval is over. After an error, for example because the device cannot trim, starts
-    /// no further part.
+    /// Starts `fstrim` for the next part of the file system, if the program for the previous part
+    /// has ended and the interval of that part is over. After an error, for example because the
+    /// device cannot trim, starts no further part.
     pub(super) fn round(&mut self, size: u64) {
         if let Some(child) = &mut self.running {
             match child.try_wait() {

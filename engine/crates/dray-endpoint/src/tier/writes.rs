@@ -138,8 +138,8 @@ impl Tiers {
         Ok(answer(&seen(tier), stored))
     }
 
-    /// Returns true if the application writes the version directly to the slow root (section 5.1.2,
-    /// "Direct checkpoint on PFS").
+    /// Returns true if the application writes the version directly to the slow root (BBOS, section
+    /// 5.1.2, "Direct checkpoint on PFS").
     fn bypasses(&self, tier: &Tier, request: &WriteRequest) -> Result<bool> {
         // An application can write to the slow root only if the root is a single folder of this
         // host.
