@@ -22,9 +22,9 @@ const OBJECTS_PER_PASS: usize = 1 << 19;
 /// Size in bytes of each write to the replacement.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Returns true if the log should be rewritten: its dead bytes exceed both `live_bytes` and
-/// [`DEAD_BYTES_MIN`]. The log has `log_bytes` bytes in total, of which `live_bytes` belong to
-/// unfinished files.
+/// Returns true if the log should be rewritten: its dead bytes exceed `live_bytes`, and are at
+/// least [`DEAD_BYTES_MIN`]. The log has `log_bytes` bytes in total, of which `live_bytes` belong
+/// to unfinished files.
 #[must_use]
 pub const fn is_worth_it(log_bytes: u64, live_bytes: u64) -> bool {
     let dead = log_bytes.saturating_sub(live_bytes);

@@ -48,8 +48,8 @@ fn read(bytes: &[u8]) -> Recovery {
 }
 
 /// Returns every content that the disk may have after a crash. `before` is the durable content, and
-/// `after` is the written content. The written bytes may be truncated at any byte, be zeros up to
-/// the full length, or have any single piece of 8 bytes missing.
+/// `after` is the written content. The written bytes may end at any byte, be zeros from any byte to
+/// the full length, or have zeros in one piece of 8, 64 or 512 bytes.
 fn images(before: &[u8], after: &[u8]) -> Vec<Vec<u8>> {
     let mut images = Vec::new();
     for cut in before.len()..=after.len() {
