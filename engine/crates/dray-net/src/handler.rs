@@ -45,10 +45,11 @@ pub enum Prepared<'h> {
 
 /// Decides on requests. Many threads call the methods concurrently.
 pub trait Handler: Sync {
-    /// Decides whether `caller` may send requests. The arguments come from a stranger, and this end
-    /// has revealed nothing yet. If the caller's connection is evicted during the call, its thread
-    /// continues until this method returns. So if the handler waits for another program here, it
-    /// must let fewer than [`super::Serve::pending_max`] callers wait concurrently.
+    /// Decides whether `caller` may send requests. The data in `caller` comes from a stranger, to
+    /// whom this end has revealed nothing yet. If a newer connection evicts the caller's connection
+    /// during the call, the thread continues until this method returns. So if the handler waits for
+    /// another program here, it must let fewer than [`super::Serve::pending_max`] callers wait
+    /// concurrently.
     ///
     /// # Errors
     /// The error with which the driver is refused.

@@ -241,7 +241,7 @@ impl Hub {
         }
     }
 
-    /// Adds a stream that has joined to the open streams.
+    /// Adds `stream`, which has joined the session, to the open streams of this link.
     ///
     /// # Errors
     /// If the link has ended, and the errors of [`Streams::add`].

@@ -143,8 +143,8 @@ struct Redialler<'a> {
     /// Notes that arrived during the handling of another note, in order.
     noted: VecDeque<Note>,
     /// Number of dial attempts since the session last made progress. A new stream, or a stream that
-    /// accepts bytes, does not count as progress: until the connection breaks, a stream that the
-    /// peer refused looks the same.
+    /// accepts bytes, does not count as progress, because a stream that the peer has refused also
+    /// accepts bytes until its connection breaks.
     tries: u32,
     seen: u64,
     /// Number of open streams requested last; `None` before the first request.
