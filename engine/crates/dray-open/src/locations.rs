@@ -461,9 +461,9 @@ fn remote(text: &OsStr) -> Result<Option<Remote>> {
     }))
 }
 
-/// Returns the path on this host that the user typed. A URL `file:///PATH` names the same path,
-/// with any byte written as `%HH`. Messages use such a URL for a path that contains line breaks or
-/// control characters.
+/// Returns the path on this host that the user typed. The user may also type the URL
+/// `file:///PATH`, in which `%HH` stands for a byte. Messages use such a URL for a path that
+/// contains line breaks or control characters.
 ///
 /// # Errors
 /// If the URL is malformed, or names another host.

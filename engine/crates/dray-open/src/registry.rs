@@ -46,7 +46,8 @@ impl Registry {
         Self(self.0.iter().filter(keeps).copied().collect())
     }
 
-    /// Parses a location as typed. Returns `None` if it is a URL of no registered kind.
+    /// Parses a location as typed. Returns `None` if it does not begin like a URL of any registered
+    /// kind.
     ///
     /// # Errors
     /// The errors of [`StoreKind::parse`].
