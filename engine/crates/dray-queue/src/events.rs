@@ -1,8 +1,8 @@
 //! The numbered events of the endpoint, for listeners.
 //!
 //! One ring holds the last [`EVENTS_MAX`] events. Its size in bytes is bounded too. A listener is
-//! only a position in the ring, so a slow listener costs no memory for events. The stream of a
-//! listener that is too far behind ends.
+//! only a position in the ring, so a slow listener costs no memory for events. If a listener is too
+//! far behind, its stream ends.
 //!
 //! Invariant of this module: event numbers grow, also across restarts, and a listener is informed
 //! if it missed events.

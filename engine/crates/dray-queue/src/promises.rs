@@ -125,9 +125,9 @@ struct BrokerState {
     is_changed: bool,
     /// True if a promise was made or dropped since [`Promises::mark`].
     is_touched: bool,
-    /// Set when a capacity has become known: waiting transfers may get a promise now. The queue
-    /// asks again, page by page, for the promises of the waiting transfers with higher sequence
-    /// numbers than this one.
+    /// A sequence number, set when a capacity has become known, because waiting transfers may get a
+    /// promise now. The queue asks again, page by page, for the promises of the waiting transfers
+    /// with higher sequence numbers.
     asks_from: Option<i64>,
     link: Link,
     /// Bytes that all sessions have moved.

@@ -43,8 +43,9 @@ impl Link {
         self.rate = Some(rate);
     }
 
-    /// Records `moved`, the bytes of all sessions so far, and `shown`, the evidence since the last
-    /// call. Returns a new estimate after a window with enough evidence.
+    /// Records `moved`, the bytes that all sessions have moved so far, and `shown`, the evidence
+    /// for the link's capacity since the last call. Returns a new estimate after a window with
+    /// enough evidence.
     ///
     /// A higher rate than the estimate replaces the estimate immediately, because it was observed.
     /// A lower rate reduces the estimate slowly, and only if the evidence of every sample in the

@@ -81,9 +81,10 @@ pub struct CandidateQuery<'a> {
 }
 
 impl Queue {
-    /// Returns transfers that may run now, line by line. The most urgent class and priority comes
-    /// first, then the oldest transfers. If there are more transfers than `sight` permits, also
-    /// returns the line to start with in the next call.
+    /// Returns transfers that may run now, one waiting line after another. The lines of the most
+    /// urgent class and priority come first. The oldest transfers of all lines
+    /// ([`CandidateQuery::oldest`]) come last. If there are more transfers than `sight` permits,
+    /// also returns the line to start with in the next call.
     ///
     /// # Errors
     /// Errors of the database.

@@ -19,8 +19,9 @@ impl Queue {
     /// Cancels a transfer. With `purge`, its partial data is removed as well.
     ///
     /// # Errors
-    /// `NotFound` if the transfer does not exist. `AlreadyExists` if it has ended in another state.
-    /// With `purge`, a transfer that ended as incomplete or failed is accepted too.
+    /// `NotFound` if the transfer does not exist. `AlreadyExists` if it has ended in another state
+    /// than `cancelled`. With `purge`, a transfer that ended as incomplete or failed is accepted
+    /// too.
     pub fn cancel(&self, caller: &Actor, id: &str, purge: bool) -> Result<Transfer> {
         self.change(caller, id, Command::Cancel { purge })
     }

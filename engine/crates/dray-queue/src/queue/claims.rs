@@ -175,8 +175,9 @@ impl Tiers<'_> {
         waits.insert(tier.to_owned(), reasons);
     }
 
-    /// Returns the complete copies below one of the roots that callers have staged in. If a path
-    /// has several copies, returns only the copy whose lifetime ends last.
+    /// Returns the complete fast copies below `roots` that were made because callers staged files
+    /// in. If several stagings have the same fast path, returns one copy, with the latest end of a
+    /// lifetime.
     ///
     /// # Errors
     /// Errors of the database.

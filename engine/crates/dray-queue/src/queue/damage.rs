@@ -90,7 +90,7 @@ pub(super) fn look_before(path: &Path) -> Result<()> {
     }
 }
 
-/// Creates the marker file: the database contains a queue.
+/// Creates the marker file, which says that the database contains a queue.
 ///
 /// # Errors
 /// Errors of the file system.

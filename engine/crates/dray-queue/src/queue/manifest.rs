@@ -146,7 +146,7 @@ pub(super) fn remove(folder: &Path) {
 }
 
 impl Queue {
-    /// Returns a page of the outcomes of a transfer's last attempt.
+    /// Returns a page of the outcomes of the files in a transfer's last attempt.
     ///
     /// # Errors
     /// `NotFound` if the transfer does not exist, or belongs to another owner. `InvalidRequest` for

@@ -42,10 +42,10 @@ impl Quota {
         })
     }
 
-    /// Counts a transfer of `owner` against the quota.
+    /// Counts a transfer of `owner` against the limit of all owners and the limit of this owner.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] if the quota is exhausted.
+    /// [`ErrorKind::Busy`] if one of the two limits is reached.
     pub(super) fn take(&mut self, connection: &Connection, owner: &str) -> Result<()> {
         let operation = self.operation;
         let full = |cause: String, limit: &str| {

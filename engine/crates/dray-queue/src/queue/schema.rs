@@ -127,8 +127,8 @@ CREATE INDEX transfers_held ON transfers (held_until) WHERE held_until IS NOT NU
 CREATE INDEX transfers_purge ON transfers (seq) WHERE state = 'cancelled' AND wish IS NOT NULL;
 ",
     // Stores the arrival time, size and lifetime of a staged copy in the row of the copy, because
-    // the transfer of the copy may be deleted before the copy. A copy without a transfer counts as
-    // having arrived now.
+    // the transfer of the copy may be deleted before the copy. A copy without a transfer gets the
+    // time of this migration as its arrival time.
     "
 ALTER TABLE staging ADD COLUMN staged_at INTEGER;
 ALTER TABLE staging ADD COLUMN expires_at INTEGER;
@@ -170,9 +170,9 @@ CREATE TABLE capacities (
     measured_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ",
-    // Adds an index for each policy, to find the first transfers of its lines: activities of owners
-    // by deadline, owners by age, and pairs of endpoints by age. Adds an index for the oldest
-    // transfers of all lines.
+    // A policy lets groups of waiting transfers (lines) take turns. Adds indexes to find the first
+    // transfers of each line: by deadline for the activities of owners, by age for owners and for
+    // pairs of endpoints. Adds an index for the oldest of all waiting transfers.
     "
 ALTER TABLE transfers ADD COLUMN line TEXT GENERATED ALWAYS AS
     (owner || char(31) || COALESCE(activity, '')) VIRTUAL;

@@ -119,7 +119,7 @@ impl Queue {
 }
 
 impl Staging<'_> {
-    /// Returns one copy, with the state of its transfer.
+    /// Returns the staged copy `id`, with the state of the transfer that makes the copy.
     ///
     /// # Errors
     /// `NotFound` if the copy does not exist, or belongs to another owner.
@@ -133,7 +133,7 @@ impl Staging<'_> {
         })
     }
 
-    /// Returns a page of the copies that `caller` may see, newest first.
+    /// Returns a page of the staged copies that `caller` may see, newest first.
     ///
     /// # Errors
     /// `InvalidRequest` for an invalid cursor.

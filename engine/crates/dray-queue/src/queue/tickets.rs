@@ -196,8 +196,8 @@ impl TicketTable<'_> {
         })
     }
 
-    /// Returns the tickets with a claim on a tier that are still valid and whose transfer has not
-    /// ended, the oldest first.
+    /// Returns the valid tickets that have a claim on `tier`, and whose transfer has not ended. The
+    /// oldest ticket comes first.
     ///
     /// # Errors
     /// Errors of the database.
@@ -349,7 +349,8 @@ impl TicketTable<'_> {
         })
     }
 
-    /// Sets the requested rates of a ticket's sessions. Returns true if the ticket exists.
+    /// Sets the weight and the requested rates of a ticket's sessions. Returns true if the ticket
+    /// exists.
     ///
     /// # Errors
     /// Errors of the database.

@@ -15,7 +15,7 @@ use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension};
 use std::collections::BTreeMap;
 
-/// A version of an application on a tier.
+/// A version on a tier: one checkpoint that an application has written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierVersion {
     /// Name of the tier.
@@ -318,8 +318,8 @@ impl Tiers<'_> {
     }
 
     /// Changes the state of the versions whose fast copies were deleted to
-    /// [`TierVersionState::Slow`]. Also clears the field `transfer`. In the new state, this field
-    /// names the transfer that restores the version.
+    /// [`TierVersionState::Slow`]. Also clears the field `transfer`, because in the new state this
+    /// field names only a transfer that restores the version.
     ///
     /// # Errors
     /// Errors of the database.
@@ -329,8 +329,8 @@ impl Tiers<'_> {
     }
 
     /// Changes the state from `from` to `to` for the versions at `fast_path` and below it. `above`
-    /// is an SQL number: `length(fast_path)` includes the versions that contain the path, and -1
-    /// excludes them.
+    /// is an SQL number: with `length(fast_path)`, the change includes the versions whose folder
+    /// contains the path. With -1, it excludes these versions.
     fn change_state(
         &self,
         fast_path: &str,
@@ -382,8 +382,8 @@ impl Tiers<'_> {
         })
     }
 
-    /// Stores the row of a restart whose fast copy exists, so that nothing is copied. The pin and
-    /// the lifetime of the row apply to that fast copy.
+    /// Stores the row of a staging request for a restart. The fast copy exists, so nothing is
+    /// copied. The pin and the lifetime of the row apply to that fast copy.
     ///
     /// # Errors
     /// `AlreadyExists` if the id is in use, or if the fast copy is being deleted. Also errors of
