@@ -203,7 +203,8 @@ pub(crate) fn turn_away((mut control, close): Control, error: Error) -> Error {
     error
 }
 
-/// Sends control messages until the executor has ended, then closes the link in every case.
+/// Sends the queued control messages until the executor drops its [`Outbox`] or the link breaks.
+/// Then closes the link.
 ///
 /// # Errors
 /// If the sender panicked.

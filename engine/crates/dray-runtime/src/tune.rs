@@ -74,9 +74,9 @@ impl TunerResults {
         *self.kept.lock_unpoisoned()
     }
 
-    /// Returns the initial number of streams of the next session, at most the default and at most
-    /// `streams_most`. If a larger number is known, the further streams are opened after the first
-    /// sample.
+    /// Returns the initial number of streams of the next session, at most [`STREAMS_FIRST`] and at
+    /// most `streams_most`. If an earlier session chose a larger number, this session opens the
+    /// further streams after its first sample.
     pub(crate) fn first(&self, streams_most: u16, options: &Options) -> u16 {
         let streams = first(&self.tuner(streams_most, options));
         u16::try_from(streams).unwrap_or(streams_most)

@@ -21,7 +21,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Returns the request of a pull of `paths`, in the format of CONNECT.
+    /// Returns the request of a pull. `paths` are the requested paths as CONNECT contains them.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidRequest`] for an invalid pattern.

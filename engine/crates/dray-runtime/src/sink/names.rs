@@ -14,8 +14,9 @@ use dray_log::layout::{partial_name_at_turn, partial_name_of_log};
 use dray_store::{PartialId, Store};
 use std::sync::{Arc, Mutex};
 
-/// Maximum number of names tried for one partial file. Two names do not get the same hash by
-/// chance, so this maximum limits the cost of a hostile manifest. The value is estimated, not
+/// Number of common partial names, and of unique partial names, that are tried for one file. A
+/// partial name contains a hash of the file's name. Hashes of two files are the same only in a
+/// hostile manifest, so this number limits the cost of such a manifest. The value is estimated, not
 /// measured.
 const TURNS_MAX: u32 = 8;
 

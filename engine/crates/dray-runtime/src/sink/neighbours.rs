@@ -305,8 +305,9 @@ impl Neighbours {
         Ok(is_there.then(|| error.file(path)))
     }
 
-    /// Returns the maximum object size in bytes of the unfinished files of `owner` around the
-    /// destination. This transfer may adopt these files.
+    /// Returns the maximum object size in bytes of the unfinished files of `owner` in the
+    /// destination, as recorded in the logs there and in the folders above it. This transfer may
+    /// adopt these files.
     ///
     /// # Errors
     /// Errors of the store.
@@ -348,8 +349,8 @@ impl Neighbours {
         Ok(logs.iter().any(|log| own.as_ref() != Some(log)))
     }
 
-    /// Returns another transfer of `owner` that has unfinished files and exactly these claims. Its
-    /// log is in the destination folder itself.
+    /// Returns the id of another transfer of `owner` that has unfinished files and exactly these
+    /// claims. Only logs in the destination folder itself are considered.
     ///
     /// # Errors
     /// Errors of the store.

@@ -133,8 +133,9 @@ impl Peek {
     }
 }
 
-/// Compares the log's record of a file with the partial file. The record contains the path in the
-/// log and the ranges. An inner error gives the reason why no range counts.
+/// Compares the log's record of a file with the partial file, and returns the ranges that can be
+/// trusted. `logged_path` is the file's path in the log. The inner error is the reason why no range
+/// can be trusted.
 ///
 /// # Errors
 /// Errors of the store. `PermissionDenied` if the log belongs to another owner.

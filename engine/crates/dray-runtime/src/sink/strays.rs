@@ -1,6 +1,6 @@
 //! Leftovers of interrupted runs. When a destination is opened, this module checks whether there
-//! are any. During the session, it remembers the folders that may contain partial files without a
-//! record.
+//! are any. During the session, it remembers the folders that may contain partial files that no log
+//! names.
 //!
 //! The module `tidy` removes the leftovers.
 

@@ -1,5 +1,5 @@
 //! Removes leftovers of interrupted transfers at the end of a successful transfer: partial files
-//! without a record, and leases and logs without resumable data. Data that other transfers may
+//! that no log names, and leases and logs without resumable data. Data that other transfers may
 //! resume is only counted.
 //!
 //! Invariant: this module never removes a log that is held, nor a partial file that a log names.

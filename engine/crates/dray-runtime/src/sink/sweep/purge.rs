@@ -2,9 +2,9 @@
 //!
 //! The partial data of a transfer consists of the partial files that its own log names. A transfer
 //! that adopts a file moves the record to its own log, so the other log no longer names the file. A
-//! purge removes only a log that was made for exactly this destination and that belongs to this
-//! owner, together with all files that the log names. Other logs that cover the destination are
-//! only reported.
+//! purge removes only a log that was made for exactly this destination and that belongs to the
+//! owner of the transfer, together with all files that the log names. Other logs that cover the
+//! destination are only reported.
 
 use super::super::find_logs::find_covering;
 use super::super::log_file::StoredLog;
