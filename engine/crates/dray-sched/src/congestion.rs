@@ -3,12 +3,12 @@
 //! number of concurrent operations on a congested target.
 //!
 //! A target is *slow* while its operations take several times as long as those of the median
-//! target, both per file and per byte. Both measures are needed: a small object takes longer per
-//! byte, and a large object takes longer per file, although the target is not slow. A slow target
-//! is *fair* again when its operations take less than a lower multiple of the median. Each target
-//! is judged in rounds: a round ends after as many operations as run concurrently on the target.
-//! Each slow round halves the bound on concurrent operations, down to one operation. The operations
-//! that remain show whether the target has recovered: after several fair rounds, the bound doubles
+//! target, both per file and per byte. Both measures are needed: on every target, small objects
+//! take more time per byte, and large objects take more time per file. A slow target is *fair*
+//! again when its operations take less than a lower multiple of the median. Each target is judged
+//! in rounds: a round ends after as many operations as run concurrently on the target. Each slow
+//! round halves the bound on concurrent operations, down to one operation. The operations that
+//! remain show whether the target has recovered: after several fair rounds, the bound doubles
 //! again.
 //!
 //! Non-goals: enforcing the bound; choosing another target.

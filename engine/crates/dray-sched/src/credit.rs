@@ -176,9 +176,10 @@ impl CreditLedger {
                 let mut grant = window.saturating_sub(account.out).min(room);
                 let mut is_worth = grant >= worth;
                 if is_congested(*target) {
-                    // A congested target gets credit once for each written object. The amount
-                    // depends on the objects that have arrived. Objects in transit do not count,
-                    // because on a long path the target needs more of them to stay busy.
+                    // Each written object allows one grant to a congested target. The amount
+                    // depends on the number of arrived objects that are not yet written. Objects in
+                    // transit do not count, because a target at the end of a long path stays busy
+                    // only with more objects in transit.
                     let due = std::mem::take(&mut account.due);
                     grant = grant.min(due.max(WINDOW_MIN.saturating_sub(account.out)));
                     is_worth = grant > 0;

@@ -1,7 +1,7 @@
 //! Chooses the next object to send (LADS, sections 3 and 4). Objects wait in one queue for each
-//! pair of source target and sink target. If the target of a queue is busy at either end, the
-//! choice skips the queue and does not wait. A congested source target gets fewer concurrent reads,
-//! but at least one.
+//! pair of source target and sink target. If either target of a queue is busy, the choice skips the
+//! queue and does not wait. A congested source target gets fewer concurrent reads, but at least
+//! one.
 //!
 //! Pairs are served in rotation, so that no pair starves. Within a pair, files are served in
 //! rotation too. Objects that complete something have precedence: the last object of a file goes
@@ -358,9 +358,9 @@ impl Objects {
         }
     }
 
-    /// Takes the first `most` unsent ranges of a file within `hole`, without regard to the
-    /// rotation. `hole` is a range of the file without data. If the sink writes the file in order,
-    /// takes only a range at the start of the hole.
+    /// Takes the first `most` unsent ranges of a file within `hole`, whichever pair and file are
+    /// next in the rotation. `hole` is a range of the file without data. If the sink writes the
+    /// file in order, takes only a range at the start of the hole.
     pub fn take_open(&mut self, index: FileIndex, hole: ByteRange, most: usize) -> RangeSet {
         let mut found = RangeSet::new();
         let Some(file) = self.files.get_mut(&index) else {

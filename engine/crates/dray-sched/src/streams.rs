@@ -37,22 +37,22 @@ const OVERTAKEN_MAX: Duration = Duration::from_secs(300);
 const OVERTAKEN_BY: u32 = 16;
 
 /// If fewer than [`OVERTAKEN_BY`] objects have overtaken a stream, the source waits at least this
-/// many times the usual duration. The usual duration is the time from passing an object to a stream
-/// until the sink has written it.
+/// many times the usual duration before it gives up the stream. The usual duration is the time from
+/// passing an object to a stream until the sink has written it.
 const USUAL_TIMES: u32 = 8;
 
-/// Minimum time without progress for a stream that cannot be overtaken, because all other objects
-/// are done. Storage should need less time for its last objects. The value is estimated, not
-/// measured.
+/// Time without progress after which a stream counts as stuck although no object has overtaken it,
+/// for example because all other objects are done. Storage should need less time for its last
+/// objects. The value is estimated, not measured.
 const QUIET_MIN: Duration = Duration::from_secs(120);
 
 /// Maximum of the time [`QUIET_MIN`], which also doubles with each stream given up. The value is
 /// estimated, not measured.
 const QUIET_MAX: Duration = Duration::from_secs(480);
 
-/// Minimum time without progress between the sink's answer that it is alive and the end of the
-/// stream. Within this time, the reports arrive that the sink sent before the answer. The value is
-/// estimated, not measured.
+/// Minimum time without progress that the source waits after the sink has answered that it is
+/// alive, before the source gives up the stream. Reports that the sink sent before the answer
+/// arrive in this time. The value is estimated, not measured.
 const ANSWERED_MIN: Duration = Duration::from_secs(2);
 
 /// Divisor for the weight of one object in the average duration. The value is estimated, not

@@ -370,9 +370,9 @@ impl Tuner {
             false => now,
         };
         let before = self.recalled().setting.at(knob);
-        // The bound of this transfer may be smaller than the bound of an earlier transfer. If the
-        // best value of this transfer equals its bound, the larger best value of the earlier
-        // transfer is not refuted.
+        // An earlier transfer may have had a larger maximum, and a larger best value. If the best
+        // value of this transfer equals its maximum, this transfer did not test the larger value.
+        // So remember the larger value.
         let is_bounded = best == self.began.at(knob) && before > best;
         match is_bounded && !self.has_failed(knob) {
             true => before.min(self.recalled().most.at(knob)),

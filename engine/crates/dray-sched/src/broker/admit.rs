@@ -162,9 +162,10 @@ impl Broker {
         Ok(())
     }
 
-    /// Makes later rates leave capacity for an offer, until a request uses the offer or the offer
-    /// expires. [`Broker::admit`] calls this function itself. Other callers need it only for an
-    /// offer that a copy of this broker made.
+    /// Stores an offer. From then on, the rates that the broker sets leave capacity for the offer,
+    /// until a request uses the offer or the offer expires. [`Broker::admit`] stores its own
+    /// offers. Another caller calls this function only for an offer that a copy of this broker
+    /// made.
     pub fn remember(&mut self, wishes: &[Wish], offer: &[(TransferKey, Time)], now: Time) {
         let until = now + self.config.offer_holds;
         let offered = wishes.iter().map(|wish| {

@@ -22,9 +22,9 @@ pub struct Eta {
 }
 
 impl Broker {
-    /// Simulates the rates until the transfer has finished. Returns `None` if the size of the
-    /// transfer is unknown, or if it makes no progress. Follows at most `STEPS_MAX` rate changes.
-    /// The cost of each step is that of [`Broker::rates`].
+    /// Returns the finish times of the transfer `key`, by simulating the rates until it has
+    /// finished. Returns `None` if its size is unknown, or if it makes no progress. Follows at most
+    /// `STEPS_MAX` rate changes. The cost of each step is that of [`Broker::rates`].
     #[must_use]
     pub fn eta(&self, key: TransferKey, now: Time) -> Option<Eta> {
         let early = self.follow(key, Outlook::High, now)?;

@@ -1,4 +1,4 @@
-//! Makes plans by linear programming, for demands for which filling finds no plan.
+//! Makes plans by linear programming, for demands for which the module [`fill`] finds no plan.
 //!
 //! The linear program minimises the sum of all shortfalls, each relative to the size of its demand.
 //! The program uses Mehrotra's predictor-corrector method (Wright, Primal-Dual Interior-Point
@@ -48,8 +48,8 @@ pub(crate) fn plan(need: &Need, grid: &Grid) -> Option<Plan> {
 }
 
 /// Returns an upper bound: no plan moves more bytes of the demands. Bytes of incomplete demands
-/// count too. The bound comes from the dual problem, so it is valid even if the method has not
-/// converged. Returns `None` if no byte can move.
+/// count too. The bound comes from the dual problem, so it is valid even if the interior-point
+/// method has not converged. Returns `None` if no byte can move.
 #[must_use]
 pub fn bytes_bound(need: &Need) -> Option<f64> {
     let grid = Grid::new(need);

@@ -91,8 +91,8 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// Checks a plan against a need. The check uses only the definitions, and shares no code with the
-/// functions that make plans. O(demands * intervals * resources).
+/// Checks a plan against a need. The check follows the definition of a valid plan, and shares no
+/// code with the functions that make plans. O(demands * intervals * resources).
 ///
 /// # Errors
 /// The first error found in the plan.

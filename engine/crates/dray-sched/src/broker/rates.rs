@@ -292,10 +292,10 @@ fn by_itself(taken: &Taken, now: Time) -> Option<Option<Time>> {
     Some(lasts.map(|lasts| now + lasts))
 }
 
-/// Gives capacity to the transfers in the order of their deadlines, to each as much as it can use.
-/// Bytes that move early are safe if the capacity falls later. Returns `None` if the promises in
-/// `need` would not fit any more after the time `holds` at these rates. This can happen with
-/// several resources or with ceilings.
+/// Gives capacity to the transfers in the order of their deadlines. Each transfer gets as much as
+/// it can use, because bytes that move early are safe if the capacity falls later. Returns `None`
+/// if these rates, kept for at most the duration `holds`, would leave too little capacity for the
+/// promises in `need`. This can happen with several resources or with ceilings.
 fn early(
     need: &Need,
     present: &[Option<u64>],

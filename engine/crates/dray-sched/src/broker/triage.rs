@@ -9,9 +9,9 @@ use dray_core::rate::Class;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Maximum number of transfers that triage tries to give up, one at a time, if the transfers do not
-/// all fit. If no single one of them makes enough room for the others, triage gives up the transfer
-/// that it added last.
+/// Triage adds the transfers one after the other. If they do not fit after an addition, it tries to
+/// give up one of at most this many transfers. If none of these makes enough room for the others,
+/// triage gives up the transfer that it added last.
 const VICTIMS_MAX: usize = 8;
 
 /// Maximum number of given-up transfers that are tried again with all planning methods, by class,

@@ -106,10 +106,10 @@ impl Window {
     /// `here` is the number of objects held at the sink, including this one.
     ///
     /// A round ends when all objects that were in transit at its start have arrived. If the window
-    /// limits the throughput, a round takes one path time. If storage, the source or the network
-    /// limits the throughput, a round takes longer, and additional objects would only wait in
-    /// queues. A burst of arrivals can also make a round short, but then many objects are held at
-    /// the sink.
+    /// limits the throughput, a round takes one path time (see [`WAYS`]). If storage, the source or
+    /// the network limits the throughput, a round takes longer, and additional objects would only
+    /// wait in queues. A burst of arrivals can also make a round short, but then many objects are
+    /// held at the sink.
     pub(super) fn on_arrival(
         &mut self,
         now: Time,
@@ -152,9 +152,10 @@ impl Window {
         if !is_idle || took >= way * WAYS {
             return;
         }
-        // `way` includes the sink's first decisions and the start of the source, so it may be too
-        // long. The round trip of the network is more precise. If the round trip does not justify a
-        // larger window, slow storage at the source may justify it. Only a trial can show this.
+        // The path time `way` includes the sink's first decisions and the start of the source, so
+        // it may be too long. The round trip of the network plus a read is more precise. If the
+        // round takes longer than this time permits, a larger window may still help, because reads
+        // at the source may be slow. Only a trial can show this.
         let network = round_trip.map_or(way, |there_and_back| there_and_back + READ_TAKES);
         let is_doubtful = took >= network * WAYS;
         if is_doubtful && (self.rests > 0 || self.rounds.count < TRIAL_ROUNDS) {

@@ -129,9 +129,9 @@ impl Pairs {
         self.sinks.contains_key(&sink)
     }
 
-    /// Returns the sink target of the next queue of `source` that has credit, among the targets in
-    /// `span`. `credit` contains the sink targets with credit. The search examines either the
-    /// queues of `source` or the targets with credit, whichever are fewer.
+    /// Returns the first sink target in `span` that has credit and a queue of `source`. `credit`
+    /// contains the sink targets with credit. The search examines either the queues of `source` or
+    /// the targets with credit, whichever are fewer.
     pub(super) fn next_sink<V>(
         &self,
         source: TargetId,

@@ -42,9 +42,9 @@ struct Sample {
 ///
 /// A leaf that is limited by its grant can use any grant. A leaf with a lower demand is granted its
 /// measured rate, plus a quarter, plus two objects per window. If the leaf then moves all bytes of
-/// this grant, it is limited by its grant. The two objects are needed because at low rates a round
-/// moves one object or none. If the pause between two objects is longer than the window, the pause
-/// counts as the window.
+/// this grant, it is limited by its grant. The two objects are needed because at low rates a leaf
+/// moves one object or none between two calls of [`Demand::observe`]. If the pause between two
+/// objects is longer than the window, the pause counts as the window.
 #[derive(Debug, Clone)]
 pub struct Demand {
     /// Number of bytes that pass the gate together: the size of an object.

@@ -1,12 +1,12 @@
-//! Checkpoints that are written directly to the slow tier (section 5.1.2, "Direct checkpoint on
-//! PFS").
+//! Checkpoints that are written directly to the slow tier (BBOS, section 5.1.2, "Direct checkpoint
+//! on PFS").
 
 use super::device::DeviceModel;
 
 /// Conditions of a bypass.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BypassRule {
-    /// Minimum ratio of `read_max` (Brmax) to `write_min` (Bwmin) of the device. The paper names no
+    /// Minimum ratio of `read_max` (Brmax) to `write_min` (Bwmin) of the device. BBOS names no
     /// minimum; it applied the bypass at a ratio of 0.53.
     pub read_part_min: f64,
     /// Fraction of the newest versions on the fast tier that must have a lower MTBF than the

@@ -1,5 +1,5 @@
 //! Bandwidths of a tier from a measurement: the read rates to measure, and the line through the
-//! samples (section 5.1.2, equation 5.1).
+//! samples (BBOS, section 5.1.2, equation 5.1).
 //!
 //! Non-goals: reading and writing. `dray_runtime::calibrate` takes the samples.
 

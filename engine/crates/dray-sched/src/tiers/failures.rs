@@ -139,8 +139,9 @@ impl FailureEstimator {
 
     /// Returns two limits per second. The failure rate is between them with 90 % probability.
     ///
-    /// The quantiles use the approximation of Wilson and Hilferty (1931). For the
-    /// shape a + n, their error is below 25 % at 1, below 3 % at 2, and below 1 % from 3.
+    /// The quantiles use the approximation of Wilson and Hilferty (1931). Their error depends on
+    /// the shape of the Gamma distribution: below 25 % for the shape 1, below 3 % for 2, below 1 %
+    /// from 3.
     #[must_use]
     pub fn interval(&self, at: f64) -> (f64, f64) {
         /// 95 % quantile of the standard normal distribution.

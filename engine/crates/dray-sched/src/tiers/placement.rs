@@ -1,4 +1,4 @@
-//! Decides about several fast devices of one tier: the device of new data, the claims that fit, and
+//! For a tier with several fast devices, chooses the device for new data, the claims to admit, and
 //! the copies to delete on a device without space.
 //!
 //! The capacity of a tier is one number for all its devices. In addition, the free space of each

@@ -1,8 +1,8 @@
 //! Policies of a tier: BBOS, and the policies that section 5.3 of the dissertation on BBOS compares
 //! with it.
 //!
-//! LRU and FIFO, which the dissertation also compares, do not choose rates. They choose the versions to
-//! demote and delete ([`super::victims::Order`]).
+//! LRU and FIFO, which the dissertation also compares, do not choose rates. They choose the
+//! versions to demote and delete ([`super::victims::Order`]).
 
 use super::device::DeviceModel;
 use super::ramp::{EquationForm, Overflow, Ramp, Rates, even_rates};
@@ -82,7 +82,7 @@ pub struct Bbos {
 }
 
 /// BBOS with the lowest sufficient rates at each moment ([`even_rates`]). Demotions in idle time
-/// then speed up later writes. The paper does not have this policy.
+/// then speed up later writes. The dissertation does not have this policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EvenBbos;
 

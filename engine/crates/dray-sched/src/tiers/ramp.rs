@@ -1,5 +1,5 @@
-//! Start and speed of a demotion beside the writes of applications (section 5.1.2, equations 5.2
-//! and 5.3).
+//! Start and speed of a demotion beside the writes of applications (BBOS, section 5.1.2, equations
+//! 5.2 and 5.3).
 
 use super::device::DeviceModel;
 use std::fmt;
@@ -88,9 +88,10 @@ impl Ramp {
     /// Plans the demotions of a period in which applications write `dwpp` bytes to a fast tier with
     /// `capacity` bytes (equation 5.2).
     ///
-    /// If Brmax exceeds Bwmin, the printed equations let the tier overflow before the end of the
-    /// writes: the demotion is too slow at first, and becomes faster than the writes only near the
-    /// end. For such a device, the plan raises the demotion rate only to the rate of the writes.
+    /// If Brmax exceeds Bwmin, the equations as printed in BBOS let the tier overflow before the
+    /// end of the writes: the demotion is too slow at first, and becomes faster than the writes
+    /// only near the end. For such a device, the plan raises the demotion rate only to the rate of
+    /// the writes.
     ///
     /// # Errors
     /// If `dwpp` exceeds [`DeviceModel::admissible`].
@@ -252,12 +253,12 @@ impl Ramp {
 /// Returns the lowest constant rates with which the tier does not overflow if all remaining bytes
 /// of the period are written without idle time. `free` is the capacity less the data that must
 /// still be demoted, in bytes. `remaining` is DWPP less DWSF. The caller computes the rates again
-/// as bytes are written and demoted. Without idle time, the rates stay constant. Each demotion in
-/// idle time lowers the rates.
+/// as bytes are written and demoted. The results stay equal while applications write without idle
+/// time. Each demotion in idle time lowers the next results.
 ///
-/// The line of equation 5.1 makes the duration of all writes depend on the mean demotion rate only.
-/// So without idle time these rates finish the writes as early as a [`Ramp`] does, and with idle
-/// time earlier.
+/// The line of the device (BBOS, equation 5.1) makes the duration of all writes depend on the mean
+/// demotion rate only. So without idle time these rates finish the writes as early as a [`Ramp`]
+/// does, and with idle time earlier.
 #[must_use]
 pub fn even_rates(device: &DeviceModel, free: f64, remaining: f64) -> Rates {
     if remaining <= free {

@@ -1,11 +1,11 @@
 //! Data written in the current period (DWSF), and an estimate of the data written per period
 //! (DWPP).
 //!
-//! Section 5.1.2 assumes that DWPP is known. Here, an application declares its bytes per period, or
-//! this module estimates them from past periods of the application. A sum of the quantiles of all
-//! applications would be far above the same quantile of their sum. So the estimate is a quantile of
-//! the sum, with the mean and the variance of each application. It assumes that the sizes of two
-//! applications are independent.
+//! BBOS, section 5.1.2, assumes that DWPP is known. Here, an application declares its bytes per
+//! period, or this module estimates them from past periods of the application. A sum of the
+//! quantiles of all applications would be far above the same quantile of their sum. So the estimate
+//! is a quantile of the sum, with the mean and the variance of each application. It assumes that
+//! the sizes of two applications are independent.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -78,9 +78,10 @@ impl PeriodEstimator {
         self.applications.values().map(|one| one.written).sum()
     }
 
-    /// Returns DWPP: the declared bytes, plus a quantile of the sum over the applications without a
-    /// declaration. The result is at least the sum of the expected bytes. In this sum, an
-    /// application that has written more than expected counts with its written bytes.
+    /// Returns DWPP: the declared bytes, plus a quantile of the bytes that the applications without
+    /// a declaration write in a period together. The result is at least the sum of the expected
+    /// bytes of all applications. In this sum, an application that has written more than expected
+    /// counts with its written bytes.
     #[must_use]
     pub fn dwpp(&self) -> f64 {
         let (mut sum, mut variance, mut least) = (0.0, 0.0, 0.0);

@@ -2,7 +2,7 @@ use super::{EquationForm, Pattern, Ramp, demotion_rate, even_rates, needed_rate}
 use crate::tiers::device::DeviceModel;
 use proptest::prelude::*;
 
-/// Bandwidths of section 5.3.1 in GB/s.
+/// Bandwidths of BBOS, section 5.3.1, in GB/s.
 fn paper() -> DeviceModel {
     DeviceModel::new(3.56, 3.0, 1.6, 0.08).expect("valid")
 }
