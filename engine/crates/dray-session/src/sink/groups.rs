@@ -148,9 +148,10 @@ impl Group {
 }
 
 impl Sink {
-    /// Returns true if a failed write may mean that data of an earlier write was lost, and the log
-    /// contains a record of this data or may soon contain one. The kernel reports a loss only once.
-    /// So it may have reported the loss to the failed write, and success to a concurrent sync.
+    /// Returns true if the log may contain, now or soon, a record of lost data. Called after a
+    /// write failed that began at `began`: the failure may mean that the kernel lost data of an
+    /// earlier write. The kernel reports a loss only once. So it may have reported the loss to the
+    /// failed write, and success to a concurrent sync.
     pub(super) fn may_have_logged_since(&self, began: Option<Time>) -> bool {
         self.config.options.durability == Durability::None
             || self.syncing.is_some()

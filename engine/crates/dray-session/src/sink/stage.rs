@@ -24,9 +24,9 @@ impl Sink {
     /// Sets the current stage, and sends the profile if it is due.
     pub(super) fn update_stage(&mut self, now: Time) {
         self.account.set_stage(self.stage());
-        // True if a target has more unfinished writes than writers. Writes that wait for an earlier
-        // write of their file count too, because the machine does not know which stores write in
-        // order.
+        // `is_short` is true if a target has more unfinished writes than writers. Writes that wait
+        // for an earlier write of their file count too, because the machine does not know which
+        // stores write in order.
         let writers = self.writers.count();
         let is_short = self.writes.values().any(|writes| *writes > writers);
         self.writers.stand(is_short);
