@@ -1,6 +1,6 @@
 //! Checkers of dray's promises, one for each promise, with the names used in docs/design. They
-//! examine the effects of the machines and the disk, and know the contents of the source. They
-//! never read the state of a machine.
+//! examine the effects that the machines emit, and the contents of the disk. They know the contents
+//! of the source. They never read the state of a machine.
 
 use crate::disk::Node;
 use crate::session::Attempt;

@@ -72,7 +72,7 @@ fn transfer() -> Result<TransferId> {
     TransferId::new("sim")
 }
 
-/// Returns the path of the log. One transfer claims the whole tree.
+/// Returns the path of the log of the simulated transfer, which claims the whole tree.
 ///
 /// # Errors
 /// Never: all names that this function builds are valid.
@@ -507,8 +507,9 @@ impl SinkHost {
         Ok(())
     }
 
-    /// Removes the log, and the partial files of files that the log lists. Keeps the files in
-    /// `keeps`, because the next run resumes them.
+    /// Removes the unfinished files that the log lists, except those in `keeps`, because the next
+    /// run resumes these. Without `keeps`, all unfinished files stay. Removes the log if no
+    /// unfinished file stays.
     ///
     /// # Errors
     /// Errors of the disk and of the log.

@@ -84,7 +84,7 @@ impl Ord for Scheduled {
     }
 }
 
-/// A broken promise.
+/// A violation of one of the promises in docs/design, which a checker has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// Name of the checker that found the violation.

@@ -1,6 +1,7 @@
-//! Restarts from a fast tier: the hit ratio of BBOS against other orders of victims (BBOS, section
-//! 5.3.4, Figures 5.7 and 5.8), and with an estimated MTBF. The module [`model`] simulates the
-//! tier. The shipped code chooses the versions.
+//! Restarts from a fast tier: compares the hit ratio of the policy BBOS with those of other orders
+//! of victims (section 5.3.4 of the BBOS dissertation, Figures 5.7 and 5.8). It also measures the
+//! hit ratio of BBOS if the MTBF is only estimated. The module [`model`] simulates the tier. The
+//! shipped code chooses the versions to remove from the tier.
 
 pub mod model;
 
@@ -11,12 +12,12 @@ use dray_sched::tiers::victims::Order;
 use model::{Application, Belief, CHECKPOINT, Outcome, Scenario, unit};
 use serde_json::{Value, json};
 
-/// Capacity of the fast tier in bytes. The paper does not state the capacity. The other results of
-/// the paper allow 1.9 to 2.2 TB, and with 2.02 TB all loads are whole numbers of checkpoints
-/// within 0.2 %.
+/// Capacity of the fast tier in bytes. The dissertation does not state the capacity. Its other
+/// results allow 1.9 to 2.2 TB, and with 2.02 TB all loads are whole numbers of checkpoints within
+/// 0.2 %.
 pub const CAPACITY: u64 = 2_020_000_000_000;
 
-/// Period in seconds (5.3.1).
+/// Period in seconds (section 5.3.1).
 const PERIOD: f64 = 3_800.0;
 /// Longest period of an application in Figure 5.8, in seconds.
 const HOUR: f64 = 3_600.0;
@@ -44,10 +45,12 @@ const LEARNING_SEEDS: u64 = 30;
 /// Maximum loss of the hit ratio because of the estimate, after the learning time.
 pub const LOSS_MAX: f64 = 0.02;
 
-/// Number of versions that an application retains: the paper assumes "three or more versions".
+/// Number of versions that an application retains: the dissertation assumes "three or more
+/// versions".
 const RETAINED: u64 = 3;
 
-/// Versions that an application of Figure 5.8 retains. The paper's text allows two readings.
+/// Versions that an application of Figure 5.8 retains. The text about the figure allows two
+/// readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retained {
     /// Three versions.
@@ -64,7 +67,7 @@ pub struct Mix {
     /// Number of applications with a period of 60, 30 and 20 minutes, in this order. Both mixes
     /// write 48 checkpoints in an hour, which is 1.9 times the capacity.
     pub applications: [usize; 3],
-    /// Hit ratio of the paper with the version-aware order, and without.
+    /// Hit ratio in the dissertation with the version-aware order, and without.
     pub paper: [f64; 2],
 }
 

@@ -107,7 +107,8 @@ fn made(
     transfer
 }
 
-/// Runs the tasks under the broker.
+/// Runs the tasks under the broker. If `fourth` is given, the load contains the fourth task, with
+/// this number of seconds until its deadline.
 ///
 /// # Panics
 /// If the broker orders rates that are not feasible.

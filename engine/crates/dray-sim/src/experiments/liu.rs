@@ -2,8 +2,8 @@
 //! experiments*, 2010. This module repeats Table 2 (completion times of two data sets under each
 //! policy), Figure 13 (two pairs of endpoints) and Figure 14 (turns of round robin).
 //!
-//! Three engines run the same transfers: a fluid model without costs, a model of the paper's engine
-//! as far as its published numbers show it, and a model of dray.
+//! Three engines run the same transfers: a fluid model without costs, a model of the authors'
+//! engine as far as the published numbers show it, and a model of dray.
 
 use super::rounded;
 use crate::fluid::{Load, Record, Report, Resource, Ruled, Switching, Transfer, run};
@@ -21,8 +21,8 @@ const LINE: f64 = 415e6 / 8.0;
 /// Rate of a network card in bytes per second. In the paper both ends had a card of 1 Gbit/s.
 const CARD: f64 = 1e9 / 8.0;
 
-/// Pause of the paper's engine when it changes to another transfer. Derived from the paper: with 82
-/// changes, round robin took 21 s longer than first come, first served.
+/// Pause of the authors' engine when it changes to another transfer. Derived from the paper: with
+/// 82 changes, round robin took 21 s longer than first come, first served.
 const THEIR_PAUSE: Duration = Duration::from_millis(256);
 
 /// Number of bytes of a turn, in all engines.
@@ -50,9 +50,9 @@ pub const TABLE_2: [(Name, [f64; 3]); 3] = [
 pub enum Engine {
     /// No costs, with dray's policies.
     Fluid,
-    /// The paper's engine. Each change costs [`THEIR_PAUSE`]. In round robin, a data set that
-    /// arrives later gets extra turns: as many as it missed before its arrival. An engine with this
-    /// rule gives the published times.
+    /// The engine of Liu et al. Each change to another transfer costs [`THEIR_PAUSE`]. In round
+    /// robin, a data set that arrives later gets extra turns: as many as it missed before its
+    /// arrival. With this rule, the model gives the published times.
     Theirs,
     /// Dray's engine and policies. Objects of 1 MiB in flight are completed. A change costs one
     /// round trip, and a new session costs three.
@@ -143,7 +143,8 @@ impl Policy for LeastServed {
     }
 }
 
-/// Runs Table 2: tray05 arrives a minute after tray03, and both use one line.
+/// Runs the two data sets of Table 2 of the paper: tray05 arrives a minute after tray03, and both
+/// use one network line.
 ///
 /// # Panics
 /// If the policy orders rates that are not feasible.
@@ -164,9 +165,9 @@ pub fn two_sets(engine: Engine, policy: Name) -> Report {
     play(&load, engine.policy(policy))
 }
 
-/// Runs Figure 13: two data sets between two pairs of endpoints. The paper does not name the two
-/// data sets of the figure. The data sets used here are from the paper, and their sizes have the
-/// same ratio as in the figure.
+/// Runs the experiment of Figure 13: two data sets between two pairs of endpoints. The paper does
+/// not name the two data sets of the figure. The data sets used here are from the paper, and their
+/// sizes have the same ratio as in the figure.
 ///
 /// # Panics
 /// If the policy orders rates that are not feasible.

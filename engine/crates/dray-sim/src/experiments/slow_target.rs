@@ -1,7 +1,7 @@
-//! One of eight storage targets has a tenth of its normal speed (LADS, section 4). The experiment
-//! measures how much data bypasses the slow target, and how much the slow target delays the others.
-//! The two machines, the wire format and the log are the shipped code. Targets and the link are
-//! simulated as queues with service times.
+//! One of eight storage targets has a tenth of its normal speed (section 4 of the paper on LADS).
+//! The experiment measures how much data bypasses the slow target, and how much the slow target
+//! delays the others. The state machines of source and sink, the wire format and the log are the
+//! shipped code. Targets and the link are simulated as queues with service times.
 
 use super::rounded;
 use crate::timing::{At, Slow, Timing, Written};
@@ -100,10 +100,10 @@ fn seconds(time: Time) -> f64 {
     time.since(Time::ZERO).as_secs_f64()
 }
 
-/// Runs a transfer.
+/// Runs a transfer with the target `slow` at the end `end`.
 ///
 /// # Errors
-/// A description of a broken promise.
+/// A description of the violation that a checker of the simulator has found.
 pub fn run(order: Order, end: At, bound: Bound, slow: Slow) -> Result<Course, String> {
     run_with(BUFFERS, order, end, bound, slow)
 }
@@ -111,7 +111,7 @@ pub fn run(order: Order, end: At, bound: Bound, slow: Slow) -> Result<Course, St
 /// As [`run`], with pools of `buffers` buffers.
 ///
 /// # Errors
-/// A description of a broken promise.
+/// A description of the violation that a checker of the simulator has found.
 pub fn run_with(
     buffers: u32,
     order: Order,
@@ -193,7 +193,7 @@ pub fn least_with_moving(alone: f64) -> f64 {
 /// Returns the results of all runs.
 ///
 /// # Errors
-/// A description of a broken promise.
+/// A description of the violation that a checker of the simulator has found.
 pub fn results() -> Result<Value, String> {
     let slow = TARGETS - 3;
     let mut rows = Vec::new();

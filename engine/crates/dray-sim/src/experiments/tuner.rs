@@ -1,6 +1,6 @@
 //! Compares tuners on four network paths. The experiment measures the throughput relative to the
 //! best fixed number of streams or writers under the same disturbances. It also measures the time
-//! that a tuner spends at numbers at which the other end fails.
+//! that a tuner spends at numbers of streams or writers that make the other end fail.
 
 pub mod paths;
 

@@ -3,8 +3,8 @@
 //!
 //! One application writes at a time, in the order of requests. One version is demoted at a time.
 //! Writes and demotions run at fixed rates, those of a tier that always demotes at Brmax. A restart
-//! takes no time and no bandwidth, and it does not bring a version back to the fast tier (5.1.2: "a
-//! promotion is not required").
+//! takes no time and no bandwidth, and it does not bring a version back to the fast tier (BBOS,
+//! section 5.1.2: "a promotion is not required").
 
 use dray_sched::rng::Rng;
 use dray_sched::tiers::failures::{FailureEstimator, Prior};
@@ -13,12 +13,12 @@ use dray_sched::tiers::victims::{
 };
 use std::collections::VecDeque;
 
-/// Size of a checkpoint in bytes (5.3.2).
+/// Size of a checkpoint in bytes (BBOS, section 5.3.2).
 pub const CHECKPOINT: u64 = 80_000_000_000;
 
-/// Rate of writes in bytes per second: Bwmin (5.3.1).
+/// Rate of writes in bytes per second: Bwmin (BBOS, section 5.3.1).
 const WRITE_RATE: f64 = 3.0e9;
-/// Rate of demotions in bytes per second: Brmax (5.3.1).
+/// Rate of demotions in bytes per second: Brmax (BBOS, section 5.3.1).
 const DEMOTION_RATE: f64 = 1.6e9;
 
 /// An application. Times are in seconds.
