@@ -10,8 +10,8 @@
 //!
 //! The source prints a JSON object with the fraction of time that each end spent on checksums.
 //!
-//! `integration/bench` compares dray and other tools with this program. The difference to dray is
-//! dray's overhead.
+//! `integration/bench` compares dray and other tools with this program. The difference between
+//! dray's results and those of this program is dray's overhead.
 #![expect(clippy::print_stderr, clippy::print_stdout, reason = "a program")]
 
 use dray_core::checksum::{Summer, Sums};

@@ -53,6 +53,6 @@ pub use types::{
 pub use wrap::{WrapOptions, wrap};
 
 /// Maximum number of names that [`Store::list_control`] returns; the call fails for a folder with
-/// more. A control folder has one log and one lease for each unfinished file or tree, so such a
-/// folder was not made by dray. The value is estimated, not measured.
+/// more. A control folder has one log and one lease for each unfinished file or tree, so dray
+/// itself does not make so many names in one folder. The value is estimated, not measured.
 pub const CONTROL_NAMES_MAX: usize = 65_536;

@@ -556,9 +556,9 @@ pub trait Partial: Send + Sync {
     /// the start.
     fn sync(&self) -> Result<()>;
 
-    /// Does those slow steps of [`Partial::publish`] in advance that readers of the final name
-    /// cannot see. The caller passes the same attributes to both calls and checks its lease between
-    /// them. A store may do nothing here.
+    /// Prepares [`Partial::publish`]: does its slow steps, as far as readers of the final name
+    /// cannot see them. The caller passes the same attributes to both calls and checks its lease
+    /// between them. A store may do nothing here.
     ///
     /// # Errors
     /// The errors of [`Partial::publish`].

@@ -172,9 +172,9 @@ pub enum ReadPurpose {
     /// The file is read to be sent.
     #[default]
     Transfer,
-    /// The file is read to be verified after it was written. Reads come from the storage and not
-    /// from a cache of this host. If the system supports such reads, dirty pages of the file are
-    /// written back first.
+    /// The file is read to be verified after it was written. If the system supports it, the store
+    /// first writes back dirty pages of the file, and then reads from the storage and not from a
+    /// cache of this host.
     ReadBack,
 }
 

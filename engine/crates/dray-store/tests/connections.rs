@@ -1,6 +1,7 @@
-//! Tests the pool with real connections. The threads of the server sleep for each byte. So the
-//! speed of the machine does not change the ratio between the throughput of several connections and
-//! that of one. `integration/bench/connections.py` runs all cases.
+//! Tests `dray_store::connections::Connections` with real connections. The threads of the server
+//! sleep for each byte. So the speed of the machine does not change the ratio between the
+//! throughput of several connections and that of one. `integration/bench/connections.py` measures
+//! more cases.
 
 #[path = "../examples/connections/load.rs"]
 mod load;

@@ -150,9 +150,9 @@ impl Folders {
         self.shard(path).remove(path);
     }
 
-    /// Closes folders that are older than [`AGE_MAX`], at most once in that time. An open folder
-    /// would keep the space of a deleted folder allocated and would keep its file system from being
-    /// unmounted.
+    /// Closes the folders that were opened more than [`AGE_MAX`] ago, at most once in that time. An
+    /// open folder would keep the space of a deleted folder allocated and would keep its file
+    /// system from being unmounted.
     fn sweep(&self, now: Instant) {
         let mut swept = self.swept.lock_unpoisoned();
         if now.duration_since(*swept) < AGE_MAX {

@@ -172,11 +172,11 @@ pub(super) fn read_at(fd: &OwnedFd, offset: u64, buffer: &mut [u8]) -> rustix::i
 
 /// Maximum number of bytes that one call writes to the page cache.
 ///
-/// File systems with large folios (ext4 from Linux 6.16, XFS) allocate page cache in pieces as long
-/// as the write. Consider a virtual machine whose free memory is reclaimed by the host. Pieces of
-/// 512 KiB and more then come from memory that was never touched, and the host handles a fault for
-/// each piece. One write of 1 MiB took twice as long as four writes of 256 KiB
-/// (docs/design/throughput.md, "What bounds a transfer on one host").
+/// On file systems with large folios (ext4 from Linux 6.16, XFS), a long write allocates page cache
+/// in large pieces. In a virtual machine whose free memory the host reclaims, pieces of 512 KiB and
+/// more come from memory that was never touched, and the host handles a fault for each piece. One
+/// write of 1 MiB took twice as long as four writes of 256 KiB (docs/design/throughput.md, "What
+/// bounds a transfer on one host").
 const PIECE: u64 = 256 << 10;
 
 /// Writes all of `bytes`. Each system call writes at most one piece, which ends at a multiple of

@@ -9,7 +9,7 @@
 //! reads if the file system supports them. Some file systems silently use the page cache for direct
 //! reads (ext4 with journalled data). Without direct reads, the module first requests the page with
 //! a read that does not wait. If this read returns bytes, the page is still in the cache, and the
-//! read fails.
+//! module reports an error.
 
 use super::ErrorContext;
 use super::direct::{ALIGNMENT, Direct};
