@@ -1,6 +1,7 @@
 //! Runs the conformance suite of read-only stores on a server of this host:
 //! `gridftp_conformance gsiftp://HOST:PORT FOLDER`. The server must serve FOLDER, an absolute path,
-//! under the same path. The files of each case are in their own folder there, which is not deleted.
+//! under the same path. Each case makes its files in a new subfolder of FOLDER, and this program
+//! does not delete the subfolders.
 
 use dray_core::End;
 use dray_store::conformance::{self, Item};
