@@ -34,7 +34,8 @@ struct Response {
     tag: String,
 }
 
-/// Parses an answer. `is_raw` is true if the server does not escape the paths in its answers.
+/// Parses the answer to a PROPFIND. `is_raw` is true if the server does not escape the paths in its
+/// answers.
 ///
 /// # Errors
 /// The reason why the answer is not valid.

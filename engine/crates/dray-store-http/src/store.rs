@@ -67,8 +67,8 @@ impl HttpStore {
     }
 
     /// Returns the server's checksum of a whole file; `None` if dray does not support its
-    /// algorithm. A server without a stored checksum reads the file before it answers. The request
-    /// is repeated while `waits` returns true.
+    /// algorithm. A server without a stored checksum reads the file before it answers. If a request
+    /// times out because of this, it is repeated while `waits` returns true.
     ///
     /// # Errors
     /// Errors of the server.
