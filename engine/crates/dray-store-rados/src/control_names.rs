@@ -4,8 +4,8 @@
 //! transfer asks for the logs of a folder several times, so the folder's object has an attribute
 //! for each control file in the folder.
 //!
-//! Invariant owned here: while a control file exists whose [`RadosControl::open`] has returned, the
-//! object of its folder exists and has its name.
+//! Invariant owned here: from the return of [`RadosControl::open`] until the control file is
+//! deleted, the object of its folder exists and has an attribute for the control file.
 //!
 //! [`RadosControl::open`]: crate::control::RadosControl::open
 

@@ -1,4 +1,4 @@
-//! Objects of a partial file that exist with the generation of the file.
+//! Records which objects of a partial file exist.
 //!
 //! The first write to an object creates it, and fails if the object exists. If several threads
 //! write to one object for the first time, one thread creates the object and the others wait.

@@ -61,7 +61,7 @@ impl RadosStore {
         }
     }
 
-    /// Returns a checksum that is stored with the file: one of dray, or one of XrdCeph.
+    /// Returns a checksum that dray or XrdCeph has stored with the file.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if the file does not exist; errors of the cluster.

@@ -1,8 +1,8 @@
 //! Refresh of the placement: when to ask the cluster, and for what.
 //!
-//! Only monitors are asked. The manager knows the places of all groups too, but a command to the
-//! manager (`rados_mgr_command`) that times out leaves librados 16 with pointers to variables of
-//! the call that has ended. A later answer of the manager then crashes the process.
+//! Only monitors are asked. The manager also knows the OSDs of all placement groups, but a command
+//! to the manager (`rados_mgr_command`) that times out leaves librados 16 with pointers to
+//! variables of the call that has ended. A later answer of the manager then crashes the process.
 
 use crate::placement::{Placement, answers};
 use dray_core::Result;
