@@ -10,7 +10,8 @@
 //!
 //! - The client library is loaded when the first URL is used. The library has a plain C interface
 //!   (plugins/xrootd/xrdcl), so dray builds and runs without XRootD.
-//! - A file with authorisation for one opening is opened once, unless the answer is lost (`key`).
+//! - A URL with the key of a third-party copy permits one opening. So its file is opened once,
+//!   unless the server's answer is lost (module `key`).
 //! - Messages contain no secret of a URL.
 //! - The process ends without the exit handlers of the client ([`end_process`]).
 //!

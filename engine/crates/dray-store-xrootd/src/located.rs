@@ -8,9 +8,9 @@ use crate::client::RemoteState;
 use dray_core::{Layout, ModifiedTime, TargetId};
 
 /// Number of consecutive bytes of a file that are read from one replica. The next bytes are read
-/// from the next replica. The number is larger than most objects. It is small enough that the
-/// smallest file read from several servers has a part for each server. The value is estimated, not
-/// measured.
+/// from the next replica. The number is larger than most objects. The smallest file that is read
+/// from several servers (64 MiB) has eight parts, one for each of at most eight servers. The value
+/// is estimated, not measured.
 pub(crate) const STRIPE_BYTES: u64 = 8 << 20;
 
 /// A valid replica of a file.

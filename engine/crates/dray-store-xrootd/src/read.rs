@@ -267,9 +267,9 @@ impl RemoteReader {
         read.map(Some)
     }
 
-    /// Returns the size and time after the last completed read. If `anew` is true, asks the server.
-    /// While other reads are in progress, the result may be as old as [`STATE_AGE`], because these
-    /// reads ask again when they end.
+    /// Returns the size and time of the file after the last completed read. If `anew` is true,
+    /// always asks the server. If `anew` is false and other reads are in progress, the result may
+    /// be as old as [`STATE_AGE`], because these reads ask again when they end.
     pub(crate) fn found(&self, anew: bool) -> Result<RemoteState> {
         let is_idle = |slot: &Slot| slot.busy.load(Ordering::SeqCst) == 0;
         let are_others = !self.slots.iter().all(is_idle);

@@ -117,7 +117,8 @@ impl XrootdSink {
 
     /// Opens the file that has the name now, for reading. A server shares one handle between all
     /// readers of a name. So while a client still reads a replaced file, a new reader gets the
-    /// replaced file too. A client that opens the file for writing gets another handle.
+    /// replaced file too. A client that opens the file for writing gets another handle, so the
+    /// second attempt opens the file for writing.
     fn open_named(&self, path: &RelPath) -> Result<RemoteFile> {
         for how in [Mode::ReadShared, Mode::UpdateShared] {
             let file = self.server.open_file(path, 0, how)?;
