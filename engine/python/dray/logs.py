@@ -53,7 +53,7 @@ class LogHeader:
     :param owner: user who may resume the copy.
     :param nonce: unique number of the log.
     :param software: program that created the log.
-    :param tenure: the holder that created the log, and its lease.
+    :param tenure: the holder that created the log, and the lease of this holder.
     """
 
     claims: tuple[str, ...]

@@ -459,7 +459,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A copy between the slow and the fast tier: the request and its state.
+    """A copy between the slow and the fast root: the request and its state.
 
     :param direction: direction of the copy, to or from the fast tier.
     :param transfer: id of the transfer that makes the copy.

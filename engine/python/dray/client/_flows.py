@@ -88,7 +88,8 @@ def carry(
 ) -> Flow[T]:
     """Send a call until it is answered or must not be repeated.
 
-    :param until: time limit by the policy's clock. By default, the policy's time from now.
+    :param until: time on the policy's clock at which tries end. By default, tries end
+        ``policy.seconds`` from now, plus ``call.hold_seconds``.
     :param tries: maximum number of requests, instead of the policy's.
     """
     payload = call.payload

@@ -114,9 +114,9 @@ class Scitag:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Retries after a temporary error without new durable data.
+    """Retries of a transfer after temporary errors.
 
-    :param tries: maximum number of sessions.
+    :param tries: maximum number of consecutive sessions that make no new data durable.
     :param interval_seconds: time between two sessions.
     """
 
@@ -212,18 +212,18 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class StagingRequest:
-    """A request for a copy between the slow and the fast tier.
+    """A request for a copy between the slow and the fast root.
 
     :param path: path in the slow root for staging in, and in the fast root for staging out. Without
         a path, staging in selects the newest complete version of ``application`` on a tier, or the
         version ``version``.
     :param id: as for a :class:`Request`. By default the client creates an id.
-    :param to: path in the other tier, by default the same path.
+    :param to: path in the other root, by default the same path.
     :param pin_seconds: time for which the fast copy must not be evicted.
     :param lifetime_seconds: time for which the fast copy is needed.
     :param application: application that will use the copy.
     :param version: version of the application's data, such as the number of a checkpoint.
-    :param period_seconds: time between checkpoints, with ``mtbf_seconds`` or ``nodes``.
+    :param period_seconds: time between two checkpoints.
     :param replicas: minimum number of durable copies. Only a tier with a replication group makes
         more than 1.
     :param bypass: copy between the slow root and a third root, without a fast copy. The path in the
@@ -262,7 +262,7 @@ class WriteRequest:
     :param id: as for a :class:`Request`. By default the client creates an id.
     :param files: number of files of the version. The job cannot be completed if the version has
         another number of files.
-    :param period_seconds: time between versions, with ``mtbf_seconds`` or ``nodes``.
+    :param period_seconds: time between two versions.
     :param lease_seconds: time without a call about the job after which the job expires.
     """
 

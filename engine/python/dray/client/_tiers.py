@@ -26,7 +26,7 @@ class TierReplica:
 
 @dataclass(frozen=True, slots=True)
 class TierVersion:
-    """A version of an application on a tier.
+    """A version on a tier: one checkpoint that an application has written.
 
     :param state: ``written``, ``demoting``, ``demoted``, ``deleting`` or ``slow``.
     :param mtbf_seconds: mean time between failures of the application.

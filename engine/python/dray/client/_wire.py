@@ -39,7 +39,7 @@ def arguments(address: Address, context: ssl.SSLContext | bool) -> dict[str, Any
 
 
 def request_words(step: Send, tokens: Tokens) -> dict[str, Any]:
-    """Return the arguments of ``build_request``.
+    """Return the arguments of ``httpx.Client.build_request``.
 
     :raises DrayError: if the source of the token fails.
     """

@@ -59,7 +59,7 @@ def find_program() -> Path:
 class Root:
     """An exported root.
 
-    :param name: the first name of API paths.
+    :param name: name of the root, and the first part of its API paths.
     :param options: further keys of its ``[[root]]`` table. The text ``{path}`` in a value is
         replaced by the root's folder. With ``store`` or ``dirs``, the root has no folder of its
         own.
