@@ -22,7 +22,7 @@ class Completeness:
     :param bytes: bytes of the dataset.
     :param is_open: true if the dataset may get more files.
     :param complete: RSEs with all files.
-    :param partial: number of files at each RSE with some files.
+    :param partial: for each RSE with some of the files but not all, the number of these files.
     """
 
     did: str

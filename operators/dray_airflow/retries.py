@@ -58,7 +58,7 @@ def delay(kind: str, try_number: int) -> timedelta:
 
 
 class DrayRetryPolicy(RetryPolicy):
-    """Chooses the pause by the kind of error.
+    """Chooses the pause before the next try by the kind of error.
 
     Permanent errors are not retried (docs/reference/airflow.md).
     """
@@ -66,7 +66,7 @@ class DrayRetryPolicy(RetryPolicy):
     def __init__(self) -> None:
         """Check the Airflow version.
 
-        :raises RuntimeError: before Airflow 3.3, which has no retry policies.
+        :raises RuntimeError: if Airflow is older than 3.3, because it then has no retry policies.
         """
         if not HAS_RETRY_POLICY:
             raise RuntimeError(

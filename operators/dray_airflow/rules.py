@@ -46,7 +46,7 @@ Rule = dict[str, Any]
 
 
 class RuleKey(NamedTuple):
-    """The identity of a rule for a task.
+    """The values by which a task finds its rule again.
 
     :param account: account that the rule belongs to.
     """

@@ -277,7 +277,7 @@ def group_files(
     *,
     file_cost_bytes: int = FILE_COST_BYTES,
 ) -> tuple[ShardFile, ...]:
-    """Group files by folders and by name prefixes, until there are few enough groups.
+    """Divide files into groups by folders and by name prefixes, until the groups are small enough.
 
     The costliest group is split first. A folder is split into its files and its subfolders. Files
     and subfolders are then split by the first letters of their names. So a few patterns match any

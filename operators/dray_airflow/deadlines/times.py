@@ -20,7 +20,7 @@ def read_deadline(value: object, begin: datetime) -> datetime:
 
     :param value: RFC 3339 with its zone, or a duration from ``begin``: ``90m``, ``2h``, ``1d``, or
         a number of seconds.
-    :param begin: time at which the run was due, with a time zone.
+    :param begin: time at which the DAG run was due, with a time zone.
     :raises ValueError: for any other value. The message is for users.
     """
     if isinstance(value, bool) or value is None:

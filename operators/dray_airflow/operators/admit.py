@@ -52,15 +52,14 @@ if TYPE_CHECKING:
 __all__ = ["DrayAdmitOperator", "is_reserved", "reservation_id", "submit_reserved"]
 
 START_WITHIN = timedelta(seconds=60)
-"""Time that a ready task may take to submit its transfer.
+"""Time that a ready task may take to submit its transfer: estimated, not measured.
 
-The time covers the scheduler, the start of a process, and a full pool. The value is
-estimated, not measured.
+The time covers the scheduler, the start of a process, and a full pool.
 """
 PATIENCE = (0.5, 0.25, 0.0)
-"""Fractions of a transfer's duration by which its task may be late before the placeholder ends.
+"""Fractions of the time from a transfer's start to its deadline by which its task may be late.
 
-The first fraction that the capacity permits is used.
+The placeholder ends if the task is later. The first fraction that the capacity permits is used.
 """
 OFFER_LASTS = timedelta(seconds=60)
 """Time that a person may take to trigger the run again with the offered deadline."""
@@ -102,9 +101,10 @@ class DrayAdmitOperator(BaseOperator):
     Put this operator before the first transfer. The operator requests a promise for each later
     transfer, with its size (``bytes_expected`` or ``size``), its earliest start, and its latest
     finish (docs/explanation/airflow-deadlines.md). A transfer without a size cannot be promised. A
-    reservation lasts until the task submits its own transfer. If the task is too late, the
-    reservation ends earlier. The permitted delay is half of the transfer's duration, a quarter of
-    it, or zero. The operator uses the largest of these delays that the capacity permits.
+    reservation lasts until the task submits its own transfer. If the task is later than a permitted
+    delay, the reservation ends before the task can use it. The permitted delay is half of the time
+    between the earliest start and the latest finish, or a quarter of this time, or zero: the
+    largest that the capacity permits.
 
     A copy to stage in or to stage out is reserved too, if its task has ``path``, ``to`` and
     ``bytes_expected``. The token then needs the scopes ``storage.read`` and ``storage.create`` for
@@ -324,8 +324,8 @@ class DrayAdmitOperator(BaseOperator):
     def _begin(self, found: TransferDeadline) -> datetime:
         """Return the expected start of a task's transfer.
 
-        The start is at least ``start_within`` from now, or a quarter of the time until the latest
-        finish, if that is less.
+        The time until the start is at least ``start_within``, or a quarter of the time until the
+        latest finish if this quarter is less.
         """
         now = datetime.now(timezone.utc)
         soon = min(now + self.start_within, now + (found.latest_finish - now) / 4)

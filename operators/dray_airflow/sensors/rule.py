@@ -28,13 +28,13 @@ class RucioRuleSensor(BaseSensorOperator):
     """Wait until a rule is OK, or until a dataset is complete at RSEs.
 
     Give either ``rule_id``, or ``did`` and ``rse_expression``. With ``rule_id``, the task fails if
-    the rule is suspended, or stuck for ``stuck_seconds``. With ``did``, all rules of the DID and
-    all uploads count, and the result has ``did``, ``files``, ``bytes`` and ``rses``. Outlets that
-    are ``rucio://`` assets, and asset aliases, get an event.
+    the rule is suspended, or stuck for ``stuck_seconds``. With ``did``, a file counts at an RSE
+    whether a rule or an upload brought it there, and the result has ``did``, ``files``, ``bytes``
+    and ``rses``. Outlets that are ``rucio://`` assets, and asset aliases, get an event.
 
     :param rule_id: id of the rule.
     :param did: ``SCOPE:NAME`` of a dataset or file.
-    :param rse_expression: RSEs that count.
+    :param rse_expression: RSEs at which the sensor looks for the files.
     :param copies: required number of RSEs with all files.
     :param is_closed_required: wait until the dataset is closed, so that it can get no more files.
     :param rucio_conn_id: connection of the Rucio server.

@@ -85,8 +85,8 @@ class RucioRuleTrigger(_Polling):
     :param poll_seconds: time between two checks.
     :param stuck_seconds: time for which the rule may be stuck.
     :param begun_at: begin of the try, RFC 3339.
-    :param try_id: Airflow's id of the try whose rule the trigger ends if a user ends the task. With
-        an empty id, the trigger never ends the rule.
+    :param try_id: Airflow's id of the try that created the rule. If a user ends the task, the
+        trigger ends the rule of this try. With an empty id, the trigger never ends the rule.
     """
 
     FIELDS = ("rucio_conn_id", "rule_id", "poll_seconds", "stuck_seconds", "begun_at", "try_id")
@@ -145,7 +145,7 @@ class RucioDatasetTrigger(_Polling):
 
     :param rucio_conn_id: connection of the Rucio server.
     :param did: ``SCOPE:NAME`` of the dataset.
-    :param rse_expression: RSEs that count.
+    :param rse_expression: RSEs at which the trigger looks for the files.
     :param copies: required number of RSEs with all files.
     :param is_closed_required: wait until the dataset is closed, so that it can get no more files.
     :param poll_seconds: time between two checks.
