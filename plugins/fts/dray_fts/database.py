@@ -250,7 +250,7 @@ class Database:
         return self._all(text, endpoint, time.time(), limit)
 
     def at(self, state: str, side: str, endpoint: str, limit: int) -> list[Row]:
-        """Return files in a state for which a call to an endpoint is due.
+        """Return files in ``state`` whose next call to ``endpoint`` is due.
 
         :param side: ``source`` or ``dest``: the side of a file that is at the endpoint.
         """
@@ -326,7 +326,7 @@ class Database:
         """Postpone the call for which a file waits.
 
         :param is_away: true if an endpoint did not answer. The database keeps the time of the first
-            such call.
+            of the calls in a row without an answer.
         """
         with self._change() as db:
             db.execute(

@@ -125,7 +125,7 @@ class Endpoints:
     def check(self, name: str, token: str, paths: Iterable[str], *, writes: bool) -> None:
         """Ask an endpoint if a token may read or write files.
 
-        The endpoint issues a ticket for the files, which is revoked immediately.
+        The endpoint issues a ticket for the files. The call revokes the ticket immediately.
 
         :raises DrayError: if the endpoint refuses the ticket.
         """

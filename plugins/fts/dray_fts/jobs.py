@@ -376,8 +376,9 @@ def _urls(
 def _content(where: str, checksum: object, mode: str) -> str | None:
     """Return the checksum that the copy must have.
 
-    An endpoint compares the checksum of the bytes that it reads at the source and that it writes at
-    the destination, so the modes ``source``, ``target`` and ``both`` have the same effect.
+    The endpoint compares this checksum with that of the bytes that are read at the source and
+    written at the destination. So the modes ``source``, ``target`` and ``both`` have the same
+    effect.
     """
     if mode == "none" or checksum is None:
         return None

@@ -96,7 +96,8 @@ class File:
 class Job:
     """A parsed submission.
 
-    :param seed: ``sid`` of a deterministic id.
+    :param seed: the client's text ``sid``, from which the service derives the id of the job.
+        ``None``: the id is random.
     """
 
     job_type: str

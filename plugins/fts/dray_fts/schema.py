@@ -64,7 +64,7 @@ _STEPS = (_FIRST, _TAPE, _LISTS)
 
 
 def prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Create the tables, or change them to the current version, in one transaction each.
+    """Create the tables, or change them to the current version, one version per transaction.
 
     :raises sqlite3.Error: if a newer program wrote the database.
     """

@@ -24,7 +24,7 @@ def time_text(seconds: float | None) -> str | None:
 
 
 def job_json(row: Row, host: str) -> dict[str, Any]:
-    """Return a job.
+    """Return a job in the JSON form of FTS.
 
     :param host: name of the service.
     """
