@@ -111,9 +111,10 @@ class GlobusExecutor:
             return self._send(record, job)
 
     def _found(self, record: Record, job: Job) -> Transfer | None:
-        """Return the state of the task of a record. ``None`` if there is no task any more.
+        """Return the state of the task of a record. ``None`` if the record has no known task.
 
-        :raises DrayError: ``already_exists`` if a live task has another request.
+        :raises DrayError: ``already_exists`` if a live task, or a submission without an answer, has
+            another request.
         """
         if record.task_id is None:
             if record.body != job.body:
@@ -219,7 +220,7 @@ class GlobusExecutor:
         return self._task(self._record(id))
 
     def files(self, id: str, state: str | None = None) -> Iterator[FileOutcome]:
-        """Yield the outcome of each file that was copied or skipped because of an error.
+        """Yield the outcomes of the copied files, and of the files skipped because of an error.
 
         :param state: ``done`` or ``failed``, to select the outcomes.
         """
@@ -265,7 +266,7 @@ class GlobusExecutor:
         *,
         told: Callable[[Transfer], None] | None = None,
     ) -> Transfer:
-        """Wait for the end of a transfer. Its deadline is kept: a late task is cancelled.
+        """Wait for the end of a transfer. Cancel its task if the transfer's deadline passes.
 
         :param told: called with each state.
         :raises DrayTemporaryError: ``timed_out`` after ``timeout_seconds``. The task continues.
@@ -387,9 +388,10 @@ class GlobusExecutor:
 def open_executor(
     settings: Mapping[str, str] | None = None, store: Store | None = None
 ) -> GlobusExecutor:
-    """Open the executor for a host (:mod:`dray.executors`).
+    """Open the executor for a program that uses :mod:`dray.executors`.
 
-    :param settings: settings by the names of the fields, instead of those of the environment.
+    :param settings: values for the fields of :class:`Settings`, by field name. Without them, the
+        environment variables apply.
     """
     read = None if settings is None else Settings.of_texts(settings)
     return GlobusExecutor(read, store=store)

@@ -162,10 +162,10 @@ def options_of(words: Mapping[str, Any]) -> Options:
 
 
 def job_of(request: Request, sites: SiteMap, options: Options | None = None) -> Job:
-    """Translate a request.
+    """Translate a request of dray into a submission to Globus.
 
-    :raises DrayUsageError: if the request is invalid, or if Globus cannot do what it asks for. The
-        message names the field.
+    :raises DrayUsageError: if the request is invalid, or asks for something that Globus cannot do.
+        The message names the field.
     """
     options = options or Options()
     _refuse(request)
@@ -285,7 +285,7 @@ def _source(path: str, is_recursive: bool) -> str:
 def _target(source: str, target: str, is_folder: bool, is_recursive: bool) -> str:
     """Return the full path of an item's destination. The service needs the name of the file too.
 
-    A source that ends with a slash is copied as the contents of the destination.
+    The contents of a source that ends with a slash become the contents of the destination.
     """
     if not is_folder or (is_recursive and source.endswith("/")):
         path = target

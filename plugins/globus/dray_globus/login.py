@@ -25,7 +25,7 @@ NAME = "dray"
 def open_app(settings: Settings) -> globus_sdk.GlobusApp:
     """Return the application that holds the tokens. No call is made.
 
-    :raises DrayUsageError: if the settings name no login.
+    :raises DrayUsageError: if the settings contain no client id.
     """
     if settings.client_id is not None:
         # In memory only: a service can request a new token at any time, so no token is stored.

@@ -113,7 +113,7 @@ class GlobusTask:
 
     :param status: ``ACTIVE``, ``INACTIVE``, ``SUCCEEDED`` or ``FAILED``.
     :param nice_status: code of the current activity or fault, for example ``PERMISSION_DENIED``.
-    :param words: the same in words, with the remedy.
+    :param words: description of the current activity or fault, with the remedy.
     :param faults: number of faults that the service has retried.
     :param pauses: reasons for which managers of the collections have paused the task.
     :param events: the newest events first.

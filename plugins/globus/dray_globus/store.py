@@ -2,7 +2,7 @@
 
 Invariant owned here: the record with the submission id is durable before the first submission with
 this id. So a caller that is killed between the submission and its answer finds the id again, and
-the Transfer service answers a repeated submission with the task that it has.
+the Transfer service answers a repeated submission with the existing task.
 """
 
 from __future__ import annotations
