@@ -189,8 +189,9 @@ class GlobusTransfertool(Transfertool):
     ) -> dict[str, Any]:
         """Return the state of tasks.
 
-        The result is ``None`` for a task that the service does not know. If the service is
-        unreachable or busy, each result is the error. A running task has no report.
+        The result of an ended task is a report for each of its requests. The result of a running
+        task is empty, and that of a task unknown to the service is ``None``. If the service is
+        unreachable or busy, each result is the error.
         """
         del timeout
         error = pause.error

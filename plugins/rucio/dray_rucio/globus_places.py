@@ -28,7 +28,8 @@ class Collection:
 
     :param rse: name of the RSE, for messages.
     :param id: UUID of the collection.
-    :param path: path that replaces the protocols' prefix. ``None`` if the prefix is right.
+    :param path: path that replaces the prefix of the RSE's protocols. ``None`` if the collection
+        has the same prefix.
     """
 
     rse: str

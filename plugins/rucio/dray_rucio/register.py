@@ -51,7 +51,7 @@ def register() -> None:
 
 
 def install() -> None:
-    """Register the transfertool as soon as Rucio has loaded the module with the table.
+    """Register the transfertool as soon as Rucio has loaded the module :data:`MODULE`.
 
     Packages that Rucio loads before that module, or during its load, call this function. If such a
     package imported the module, the import would be circular.

@@ -68,7 +68,7 @@ def note(request_ids: Sequence[str], external_id: str, *, session: Session) -> N
 def earlier(
     request_ids: Sequence[str], previous_ids: Sequence[str], *, session: Session
 ) -> set[str]:
-    """Return the ids of the transfers of earlier submissions and of previous tries.
+    """Return the ids of the transfers that earlier submissions and previous tries have made.
 
     :param previous_ids: requests of the previous tries.
     """

@@ -117,8 +117,8 @@ class Sender:
     def _end_earlier(self) -> None:
         """Cancel the transfers of previous tries and of earlier submissions of these requests.
 
-        If such a transfer still runs and Rucio does not know it, it would block the files. A
-        transfer with other submitted requests continues.
+        Rucio may not know such a transfer. A transfer that still runs would block the files of the
+        new transfer. A transfer that also has other submitted requests continues.
         """
         previous = [each.rws.previous_attempt_id for each in self._transfers]
         found = requests.earlier(self.ids, [id for id in previous if id is not None])
@@ -252,8 +252,9 @@ def site_of(rse: Any) -> Site:  # noqa: ANN401 - Rucio's RseData
 
 
 def name_of(transfer: Any, source: int | None = None) -> str:  # noqa: ANN401 - DirectTransfer
-    """Return the path of a file below its RSE: the destination, or the source with this number.
+    """Return the path of a file below the prefix of an RSE.
 
+    :param source: index of the source. ``None`` means the destination.
     :raises NoPlaceError: if the PFN is not below the prefix of its protocol.
     """
     if source is None:

@@ -162,8 +162,8 @@ def request_of(
 
     With a deadline, the endpoint is asked for a promise. If the endpoint refuses the promise, the
     file is moved without it, because a late file is better for a rule than no file. A deadline that
-    has passed cannot be promised. The endpoint starts the transfer with the earliest deadline
-    first.
+    has passed cannot be promised. But the endpoint starts the transfer with the earliest deadline
+    first, so a transfer with a passed deadline starts early.
     """
     labels = {
         "rucio.did": _cut(f"{file.scope}:{file.name}"),

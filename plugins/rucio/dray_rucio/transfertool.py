@@ -107,7 +107,7 @@ class DrayTransfertool(Transfertool):
         return [hop], TransferToolBuilder(cls, external_host=host)
 
     def group_into_submit_jobs(self, transfer_paths: Iterable[list[Any]]) -> list[dict[str, Any]]:
-        """Make one job of the small files of a rule with the same RSEs, and one of each other file.
+        """Make one job for small files that share a rule and RSEs, and one for each other file.
 
         A file is left out if its destination is unreachable, or if all its sources are
         unreachable. Such a file stays queued, and Rucio's submitter tries it again later.
@@ -296,7 +296,8 @@ class DrayTransfertool(Transfertool):
     ) -> dict[str, str]:
         """Change the priority of a transfer. Takes effect within a second.
 
-        All files of a transfer belong to the same rule, and Rucio changes priorities of rules.
+        Rucio changes the priority of a whole rule. All files of a transfer belong to the same rule,
+        so the change affects no other rule.
         """
         del timeout
         try:
