@@ -253,10 +253,10 @@ private:
 		file_->error.setUCap(reach(socket_of(request_)));
 	}
 
-	// Closes the file before the program takes its name. Otherwise a client that opens the name
-	// would get the server's open handle. That handle refers to the deleted file, so the client's
-	// writes would be lost. A duplicate of the descriptor stays open, so that the system does not
-	// reuse the inode number.
+	// Closes the file at the destination before the copy program replaces it. Otherwise a client that
+	// opens the name would get the server's open handle. That handle refers to the replaced file, so
+	// the client's writes would be lost. A duplicate of the descriptor stays open, so that the system
+	// does not reuse the inode number.
 	void let_go()
 	{
 		pin_ = fcntl(number(), F_DUPFD_CLOEXEC, 3);
@@ -294,7 +294,8 @@ private:
 	// placeholder has no name any more. Its deleted name was in the folder of the destination, so
 	// the path is that folder and the last component of the requested path. The deleted name must
 	// start with the prefix that the wrapper of this process uses. Returns false if the storage
-	// maps names (`oss.namelib`), because it may keep the two names in different folders.
+	// maps names (`oss.namelib`), because the mapping may put the placeholder and the destination
+	// into different folders.
 	bool find_hidden()
 	{
 		if (std::getenv("XRDN2NLIB"))

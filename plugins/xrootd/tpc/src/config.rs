@@ -155,8 +155,8 @@ impl Config {
         })
     }
 
-    /// Reads the configuration file `named`, or the file that the environment variable names.
-    /// Returns the defaults if neither is set.
+    /// Reads the configuration file `named`, or the file that the environment variable [`VARIABLE`]
+    /// names. Returns the defaults if neither is set.
     ///
     /// # Errors
     /// `NotFound` and other errors of reading the file; `InvalidRequest` with the position of an

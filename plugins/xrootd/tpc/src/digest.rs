@@ -46,10 +46,10 @@ fn decode_adler(bytes: &[u8], modified: i64) -> Option<Checksum> {
     is_valid.then(|| Checksum::Adler32(u32::from_be_bytes(*value)))
 }
 
-/// Encodes an attribute. The fields are the name of the algorithm, the modification time of the
-/// file (8 bytes), the seconds from that time to the computation of the checksum (4 bytes), two
-/// reserved fields that are zero (2 bytes and 1 byte), the length of the value (1 byte), and the
-/// value. All numbers are big-endian.
+/// Encodes the value of a checksum attribute of XRootD. The fields are the name of the algorithm,
+/// the modification time of the file (8 bytes), the seconds from that time to the computation of
+/// the checksum (4 bytes), two reserved fields that are zero (2 bytes and 1 byte), the length of
+/// the value (1 byte), and the value. All numbers are big-endian.
 fn encode(name: &str, value: u32, modified: i64) -> Vec<u8> {
     let mut bytes = vec![0; NAME_BYTES];
     bytes[..name.len()].copy_from_slice(name.as_bytes());

@@ -1,4 +1,5 @@
-//! Sources with a dray endpoint. Their data is read with dray's own protocol.
+//! Copies from XRootD servers whose files a dray endpoint serves too. The data is read from the
+//! endpoint with dray's own protocol.
 //!
 //! The source server still decides if the file may be read. So one byte of the file is first read
 //! from that server, with the copy's key, the delegated credentials or the client's parameters. The

@@ -119,10 +119,12 @@ impl FinalCheck {
     }
 
     /// Checks that the copied file and the file on the source server have the same time as when the
-    /// copy began. Returns false if only the time on the server may have changed.
+    /// copy began. Returns false if a time differs, but the server may change times by itself while
+    /// the content stays the same.
     ///
     /// # Errors
-    /// `SourceChanged` if the size has changed, or if a new time shows that the content has changed.
+    /// `SourceChanged` if the size has changed, or if a time differs although the server does not
+    /// change times by itself.
     fn has_same_time(&self, copied: &ModifiedTime) -> Result<bool> {
         let now = self.source.state_now()?;
         let is_changed = now.size != self.begun.size || !self.source.may_get_new_time();

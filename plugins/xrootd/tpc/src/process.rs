@@ -60,9 +60,9 @@ pub(crate) fn watch_server(server: Pid, handle: Handle) -> Result<()> {
         while getppid() == server && !is_hung_up() {}
         handle.cancel(false);
         std::thread::sleep(GRACE);
-        // Kill the process. No process reads its exit code. A normal exit would first join the
-        // threads of XrdCl, which may wait for a server that never answers, and the lease would
-        // stay held.
+        // Kill this process, because a normal exit would first join the threads of XrdCl. These
+        // threads may wait for a server that never answers, and the lease would stay held. No
+        // process reads the exit code.
         let _ = kill(getpid(), Signal::SIGKILL);
     });
     watching.map(drop).map_err(|error| refused(&error))
