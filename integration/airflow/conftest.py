@@ -51,7 +51,7 @@ OVERHEAD = 0.01
 class World(NamedTuple):
     """An Airflow and two endpoints: ``a``, the source, and ``b``, the destination.
 
-    Connections: ``dray_a`` and ``dray_b``, and the names that the example DAGs use.
+    Airflow has the connections ``dray_a`` and ``dray_b``, and those that the example DAGs use.
     """
 
     airflow: Airflow

@@ -1,4 +1,4 @@
-"""The bottleneck of a copy is named, at either end, and from either end.
+"""A copy reports its bottleneck, whether it is here, at the other host or in the network.
 
 The rate limits and the proxy slow one part of the copy down by sleeping. So the bottleneck does not
 depend on the speed of this machine.

@@ -184,7 +184,7 @@ class Mapped:
 
 
 def requests_of(job: Words, job_id: str, prefixes: Prefixes) -> list[Mapped]:
-    """Map a job as it is posted to ``/jobs``.
+    """Return the requests for a job, which is given as it is posted to ``/jobs``.
 
     :raises Unmapped: for an unknown field, or values that do not fit into labels.
     """
@@ -227,7 +227,7 @@ def job_answer(
 ) -> dict[str, Json]:
     """Return the answer that Rucio's ``bulk_query`` reads for a job.
 
-    :param transfers: TRANSFERs of the job's requests.
+    :param transfers: the transfers of the job's requests, in the JSON form of the API.
     :param destinations: ``size`` and ``adler32`` of the file at the destination of a transfer, by
         the transfer's id. The answer contains them as ``dst_file``. Rucio uses ``dst_file`` to
         decide if an existing file is correct.

@@ -1,7 +1,7 @@
 """Stages a list of files with the calls of gfal2 that the staging daemons of FTS make.
 
-A program for the Python of the system, which has the bindings of gfal2:
-``fts_staging.py URLS METADATA PINNED TIMEOUT``, with a URL per line in the file URLS. The program
+The program runs with the system's Python, which has the bindings of gfal2. Its arguments are
+``fts_staging.py URLS METADATA PINNED TIMEOUT``. The file URLS has one URL per line. The program
 prints one JSON object: the token, the number of polls, and the result of each call by URL. It makes
 the calls in the order of FTS: archive_poll, bring_online with a list and metadata,
 bring_online_poll until no file is pending, archive_poll, release with the token. With ``abort`` as

@@ -1,4 +1,4 @@
-"""Two endpoints with a proxy between them, and data larger than the permitted repetition.
+"""Two endpoints with a proxy between them, and more data than one fault may cause to be sent again.
 
 The proxy counts the sent bytes, and the arrived data is read from the disk: nothing here relies on
 reports of the endpoints.

@@ -316,7 +316,7 @@ def test_a_fenced_holder_writes_nothing_more(
 def only_finished(before: Snapshot, after: Snapshot) -> None:
     """Fail if a holder wrote between two snapshots, although it had lost its lease.
 
-    Only writes to partial files that were in progress at the first snapshot are allowed.
+    Only partial files may change, and only by writes that were in progress at the first snapshot.
     """
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
     own = {path for path in changed if path.rsplit(b"/", 1)[-1].startswith(b".dray-")}

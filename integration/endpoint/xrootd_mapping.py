@@ -111,7 +111,7 @@ class Mapped:
 
 
 def run_of(argv: Sequence[str], env: Mapping[str, str]) -> Run:
-    """Parse a run; ``argv`` without the program.
+    """Parse the arguments of a run of the server's copy program. ``argv`` lacks the program itself.
 
     :raises UnknownArgument: for a word that is not in :data:`ARGV`.
     """
@@ -162,7 +162,7 @@ def request_of(
     size: int | None = None,
     modified: str | None = None,
 ) -> Mapped:
-    """Map a run.
+    """Return the request that a run of the program submits.
 
     :param source_root: ``dray://HOST/ROOT`` of the endpoint beside the source's server.
     :param destination_root: ``/ROOT`` of the endpoint beside the destination's server.

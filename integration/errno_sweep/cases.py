@@ -83,7 +83,7 @@ class Case(NamedTuple):
 
 
 def parse(text: str) -> Case:
-    """Parse a case as the table and the report write it.
+    """Parse a case in the form of :meth:`Case.__str__`.
 
     :raises ValueError: for any other text.
     """

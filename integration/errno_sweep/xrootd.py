@@ -48,9 +48,11 @@ class XrootdCopy:
     """A third-party copy of one file."""
 
     def __init__(self, bench: Bench, data: Data, name: str, options: Mapping[str, Any]) -> None:
-        """Start the servers. Options: ``hides`` (the placeholder), ``beside`` (dray at the source).
+        """Start the servers.
 
-        :raises FileNotFoundError: when the host has no XRootD, or dray's part of it was not built.
+        :param options: ``hides``: the sink's server hides the placeholder. ``beside``: a dray
+            endpoint beside the source's server sends the file.
+        :raises FileNotFoundError: if the host has no XRootD, or if dray's plug-ins are not built.
         """
         if shutil.which("xrootd") is None:
             raise FileNotFoundError("no program xrootd; run make setup-xrootd")

@@ -46,8 +46,8 @@ def counted(uid: int) -> int:
 def as_somebody() -> tuple[list[str], int]:
     """Return a command prefix that changes the user, and the id of the user.
 
-    The limit does not apply to root, so as root the command runs as another user with root's file
-    permissions.
+    The system's limit of threads does not apply to root, so as root the command runs as another
+    user with root's file permissions.
     """
     if not is_root():
         return [], os.geteuid()

@@ -65,7 +65,7 @@ class Answer:
 
 
 class Face:
-    """The service in a folder of the test.
+    """A process of the FTS service, with its files in a folder of the test.
 
     :param ends: endpoints by name. The URLs ``davs://NAME.example`` belong to the root ``data``.
         The first endpoint checks tokens.
@@ -234,7 +234,7 @@ class Face:
     def python(self, text: str, user: str = "alice", seconds: float = 120.0) -> Json:
         """Run a program with the Python of the stock client. Return the JSON that it prints.
 
-        The program finds ``easy`` and a ``context``.
+        The program can use the client's module ``easy`` and an open ``context`` of this user.
         """
         pem = self.pems[user]
         head = (

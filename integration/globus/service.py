@@ -72,9 +72,9 @@ class RefusedError(Exception):
 
 
 class Service:
-    """The service. As a context manager, it listens until the end of the block.
+    """A local Globus. As a context manager, it listens until the end of the block.
 
-    :param folders: folder by the UUID of the collection.
+    :param folders: for the UUID of each collection, the folder that stands for the collection.
     """
 
     def __init__(self, folders: dict[str, Path]) -> None:

@@ -70,7 +70,7 @@ class Lossy:
     def write_back(self) -> None:
         """Write back dirty pages, as the kernel does by itself under load.
 
-        An error is not reported here: the next sync of that file reports it.
+        The function does not report an error: the next sync of the affected file reports it.
         """
         libc = ctypes.CDLL(None, use_errno=True)
         folder = os.open(self.top, os.O_RDONLY | os.O_DIRECTORY)

@@ -21,9 +21,9 @@ READY_SECONDS = 60.0
 
 
 def find_postgresql() -> Path:
-    """Return the folder of the programs of the newest installation.
+    """Return the folder of the programs of the newest PostgreSQL.
 
-    :raises FileNotFoundError: when there is none.
+    :raises FileNotFoundError: if there is no PostgreSQL.
     """
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda each: each.parts)
     on_path = shutil.which("initdb")

@@ -44,7 +44,7 @@ class Fault:
 
     :param victim: the killed process or container.
     :param durable: durable bytes before the kill.
-    :param carried: bytes that had been sent when the endpoint was dead.
+    :param carried: bytes that the source's endpoint had sent when the killed endpoint was dead.
     :param down_seconds: time until the endpoint listened again.
     """
 
@@ -57,10 +57,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class Deadline:
-    """The deadline of the rules.
+    """The deadline of all Rucio rules of the run.
 
     :param allowed_seconds: time from the start of the run to the deadline.
-    :param taken_seconds: time from the start of the run to the end of the last task with a rule.
+    :param taken_seconds: time from the start of the run to the end of the last task that waits for
+        a rule.
     :param promised: number of transfers of the first rule whose deadline the endpoint had promised
         before the fault.
     :param transfers: number of transfers of the first rule.

@@ -1,4 +1,4 @@
-"""Run the story in the test bed in containers, and print its report.
+"""Run :mod:`integration.managers.story` in the test bed in containers, and print its report.
 
 The service ``story`` of docker/testbed.yaml runs this module. A container cannot kill a process of
 another container, so tools/testbed.sh kills the endpoint ``south`` when a line of progress asks for

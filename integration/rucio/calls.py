@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def call(
     process: subprocess.Popen[str], name: str, words: Mapping[str, Any], said: Callable[[], str]
 ) -> Any:  # noqa: ANN401 - JSON
-    """Call a function, and return its result.
+    """Call a function of :mod:`integration.rucio.inside` in its process, and return the result.
 
     :param said: returns the log of the process.
     :raises AssertionError: with the stack of the other process, if the function fails.

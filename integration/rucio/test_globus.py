@@ -1,7 +1,7 @@
 """A real Rucio and the local service of :mod:`integration.globus` move files between collections.
 
-The RSEs ``A`` and ``B`` are collections. The RSE ``D`` has an endpoint, and a third collection
-exports its folder. The endpoint of ``D`` does not run, because Globus moves the files.
+The RSEs ``A`` and ``B`` are collections. The RSE ``D`` has an endpoint of dray, and a third
+collection exports the folder of ``D``. This endpoint does not run, because Globus moves the files.
 """
 
 from __future__ import annotations

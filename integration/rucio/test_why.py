@@ -1,6 +1,6 @@
 """``python -m dray_rucio why`` and ``eta`` at a real Rucio with real endpoints.
 
-Each test produces a cause, and reads it from the answer.
+Each test makes a rule, and checks the cause that the command names for its files, or the ETA.
 """
 
 from __future__ import annotations

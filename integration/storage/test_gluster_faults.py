@@ -69,7 +69,7 @@ def make_source(top: Path, volume: Volume) -> dict[bytes, tree.Entry]:
 def has_times(volume: Volume) -> bool:
     """Return whether dray can set the times of a volume's files.
 
-    It cannot on a sharded volume.
+    No program can set the times of files on a sharded volume.
     """
     return volume.name != "sharded"
 

@@ -138,7 +138,7 @@ xrootd.chksum adler32
 
 
 def start(cluster: Cluster, pool: str, shared: Path) -> XrdCeph:
-    """Start a server for a pool.
+    """Start an XRootD server for a pool of a Ceph cluster.
 
     :param shared: folder of ``loopback.so``, in which the server makes its own folder.
     """

@@ -66,7 +66,7 @@ def test_a_copy_resumes_from_any_moment(
 ) -> None:
     """A killed ``xrdcp`` resumes. Until the copy ends, its name has no file or the old file.
 
-    Without the wrapper, the name may also have an empty file.
+    Without the storage wrapper that hides placeholders, the name may also have an empty file.
     """
     source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
     lines = [hide(scene)] if hidden else []
