@@ -1,4 +1,4 @@
-"""Demonstrate the main job: a DAG moves a real dataset by a deadline, through a fault.
+"""Demonstrate dray's main job: a DAG moves a real dataset by a deadline, despite faults.
 
 ``make demo`` starts two endpoints and an Airflow, runs dags/night_run.py, kills a worker and an
 endpoint with ``kill -9`` in the middle of the delivery, and reports. Airflow keeps running for

@@ -3,7 +3,7 @@
     python -m tools.packages.rpm FOLDER
 
 writes `dray`, `dray-xrootd` and a package with the debug information of each (`dray-debuginfo`,
-`dray-xrootd-debuginfo`) into the folder. `rpmbuild` of Debian builds them too.
+`dray-xrootd-debuginfo`) into the folder. It calls `rpmbuild`, which Debian has too.
 """
 
 from __future__ import annotations
