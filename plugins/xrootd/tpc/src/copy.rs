@@ -179,7 +179,7 @@ pub(crate) fn run(job: &CopyJob) -> Result<()> {
     let target = CopyTarget {
         destination: &job.destination,
         local_root: job.local_root.as_deref(),
-        hides: placeholder::are_hidden(),
+        hides_placeholder: placeholder::are_hidden(),
         may_replace: true,
         demanded: None,
         config: &job.config,
@@ -249,7 +249,7 @@ fn plan<'a>(
     open: impl FnOnce() -> Result<Opened>,
     handle: &Handle,
 ) -> Result<Planned<'a>> {
-    let placeholder = Placeholder::look(target.destination, target.hides)?;
+    let placeholder = Placeholder::look(target.destination, target.hides_placeholder)?;
     let (folder, name) = CopyTarget::place(&placeholder.path)?;
     let path = RelPath::root().join(&name)?;
     let store = PosixStore::open(&folder, End::Sink, PosixOptions::default())?;
@@ -529,7 +529,7 @@ mod tests {
             let target = CopyTarget {
                 destination: &name,
                 local_root: None,
-                hides: false,
+                hides_placeholder: false,
                 may_replace: true,
                 demanded: None,
                 config: &config,

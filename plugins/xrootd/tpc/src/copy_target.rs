@@ -12,9 +12,9 @@ pub(crate) struct CopyTarget<'a> {
     pub(crate) destination: &'a Path,
     /// Folder that the server exports.
     pub(crate) local_root: Option<&'a Path>,
-    /// True if the file with the destination name belongs to a user and is not the server's
-    /// placeholder.
-    pub(crate) hides: bool,
+    /// True if the server hides the placeholder of this copy, an empty file that the server creates
+    /// with the destination name. A visible file with this name then belongs to a user.
+    pub(crate) hides_placeholder: bool,
     /// True if the copy may replace a file that got the destination name during the copy. For
     /// `root://` the server does not report if the client requested a new file.
     pub(crate) may_replace: bool,

@@ -251,7 +251,7 @@ fn pull(
     let target = CopyTarget {
         destination: &request.path,
         local_root: local_root.as_deref(),
-        hides: !request.placeholder,
+        hides_placeholder: !request.placeholder,
         may_replace: request.overwrite,
         demanded,
         config: &config,
