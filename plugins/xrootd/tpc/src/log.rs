@@ -22,7 +22,7 @@ pub(crate) fn hide(cgi: &str) {
         pieces.chain([value.to_owned()]).collect::<Vec<_>>()
     });
     let mut hidden = HIDDEN.lock_unpoisoned();
-    hidden.extend(values.filter(|value| value.len() >= SECRET_BYTES_MIN));
+    hidden.extend(values.filter(|value| may_be_secret(value)));
     // Replace longer values first, so that a whole value is replaced before its parts.
     hidden.sort_by_key(|value| std::cmp::Reverse(value.len()));
 }
@@ -31,8 +31,14 @@ pub(crate) fn hide(cgi: &str) {
 pub(crate) fn hide_value(value: &str) {
     let words = value.split_whitespace().map(str::to_owned);
     let mut hidden = HIDDEN.lock_unpoisoned();
-    hidden.extend(words.filter(|word| word.len() > SECRET_BYTES_MIN));
+    hidden.extend(words.filter(|word| may_be_secret(word)));
     hidden.sort_by_key(|value| std::cmp::Reverse(value.len()));
+}
+
+/// Returns false for texts that must stay readable: short ones, and the name of the scheme in front
+/// of a token.
+fn may_be_secret(text: &str) -> bool {
+    text.len() >= SECRET_BYTES_MIN && !text.eq_ignore_ascii_case("bearer")
 }
 
 /// Returns the text as one line without secret values.
@@ -62,12 +68,14 @@ pub(crate) fn failed(error: &Error) {
 
 #[cfg(test)]
 mod tests {
-    use super::{hide, shown};
+    use super::{hide, hide_value, shown};
 
     #[test]
     fn secrets_are_not_said() {
         hide("tpc.key=293bf0011&authz=Bearer%20eyJh.token.text&a=1");
         let said = shown("no 293bf0011 nor Bearer%20eyJh.token.text nor eyJh.token.text\nbut 1");
         assert_eq!(said, "no (hidden) nor (hidden) nor (hidden) but 1");
+        hide_value("Bearer 6bytes");
+        assert_eq!(shown("Bearer 6bytes"), "Bearer (hidden)");
     }
 }
