@@ -378,7 +378,7 @@ impl World {
 
     /// Checks an object when it is sent. A hole may be larger now than at the read.
     pub fn check_send(&mut self, at: usize, buffer: Option<BufferId>, head: &BlockHead) {
-        let old = self.sessions[at].attempts.remove(&head.id);
+        self.sessions[at].attempts.remove(&head.id);
         let parts: Vec<_> = head
             .segments
             .iter()
@@ -389,7 +389,7 @@ impl World {
         let session = &mut self.sessions[at];
         session.sent += bytes;
         let attempt = Attempt {
-            parts: old.map_or_else(|| parts.clone(), |_| parts.clone()),
+            parts,
             segments: head.segments.clone(),
             bytes,
         };
