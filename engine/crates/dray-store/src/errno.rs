@@ -67,7 +67,7 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
         ),
         Errno::FBIG => (
             K::LimitExceeded,
-            "the file is too large for the file system: choose another destination",
+            "choose a destination on a file system that permits files of this size",
         ),
         Errno::ROFS => (
             K::ReadOnly,
@@ -89,16 +89,19 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
                 "check the storage; the system's log may have details",
             )
         }
-        Errno::UCLEAN => (K::Io, "the file system is damaged: check the file system"),
+        Errno::UCLEAN => (
+            K::Io,
+            "repair the damaged file system (fsck), and run the same command again",
+        ),
         Errno::MFILE => (
             K::Busy,
-            "too many files are open in this process: raise the limit of the process (ulimit -n)",
+            "raise the limit of open files for this process (ulimit -n)",
         ),
         Errno::NFILE => (
             K::Busy,
-            "too many files are open on this host: close programs, or raise fs.file-max",
+            "end other programs, or raise the limit of open files for this host (fs.file-max)",
         ),
-        Errno::NOMEM => (K::Busy, "the host is out of memory"),
+        Errno::NOMEM => (K::Busy, "free memory on this host, and try again"),
         Errno::AGAIN | Errno::BUSY | Errno::TXTBSY | Errno::INTR | Errno::NOLCK => {
             (K::Busy, "try again later")
         }
@@ -120,11 +123,11 @@ fn meaning_of_rest(errno: Errno) -> (ErrorKind, &'static str) {
         | Errno::SHUTDOWN => (K::Unreachable, "check the server of the storage"),
         Errno::OPNOTSUPP | Errno::NOSYS | Errno::SPIPE => (
             K::Unsupported,
-            "the file system does not support this operation",
+            "use a folder on a file system that supports this operation",
         ),
         Errno::ILSEQ => (
             K::InvalidName,
-            "the file system does not accept this name: rename the file",
+            "rename the file to a name that the file system accepts",
         ),
         _ => (K::Other, ""),
     }
