@@ -151,7 +151,7 @@ fn content(file: &LoggedFile, sink: &Sink<'_>, wanted: &ContentKey) -> Option<Er
     Some(doubt(
         ErrorKind::SourceChanged,
         format!(
-            "{} describes a source file of {}, but the source file now has {}",
+            "{} describes a source file with {}, but the source file now has {}",
             sink.log,
             in_words(&file.key),
             in_words(wanted)
@@ -161,14 +161,17 @@ fn content(file: &LoggedFile, sink: &Sink<'_>, wanted: &ContentKey) -> Option<Er
 
 fn in_words(key: &ContentKey) -> String {
     let mut words = format!(
-        "{} bytes modified at {}.{:09}",
+        "{} bytes and the modification time {}.{:09}",
         key.size, key.modified.seconds, key.modified.nanoseconds
     );
     if let Some(demanded) = key.demanded {
         words.push_str(&format!(" and the demanded checksum {demanded}"));
     }
     if !key.identity.is_empty() {
-        words.push_str(&format!(" of version {}", escape(&key.identity)));
+        words.push_str(&format!(
+            " and the version or entity tag {}",
+            escape(&key.identity)
+        ));
     }
     words
 }
@@ -189,7 +192,7 @@ fn partial(
     if !file.partial.is(found, is_same_boot) {
         return Some(doubt(
             ErrorKind::NotFound,
-            format!("{name} is newer than the partial file that {log} describes"),
+            format!("{name} is not the partial file that {log} describes"),
         ));
     }
     let needed = file.done.iter().last().map_or(0, |(range, _)| range.end());
