@@ -312,7 +312,7 @@ def test_the_program_asks_submits_and_shows(start_endpoint: Callable[..., Endpoi
     assert seen["owners"]["alice"]["transfers"] == 1
     assert seen["transfers"][0]["promised"] is True
     shown = run(pair, "show", "x", f"--endpoint={pair.a.address}")
-    assert "promised for" in shown.stdout, shown
+    assert "promise: done by" in shown.stdout, shown
     local = run(pair, "plan", "/none", "/nothing", "--deadline=1m")
     assert local.returncode == 2, local
 

@@ -61,8 +61,9 @@ Examples:
   dray cp --range 1GiB:64MiB big.root part      64 MiB of the file
   dray cp null:4GiB null:                       without storage, to measure everything else
 
-The meaning of DST never depends on what exists there: it is a folder with -r, with several sources,
-or if it ends in a slash (or is . or ..); otherwise it is the new name of the file.
+The meaning of DST never depends on what exists there. DST is a folder if -r is given, if there are
+several sources, or if DST ends in a slash (or is . or ..). Otherwise DST is the new name of the
+file.
 After any fault, run the same command again: durable data is not sent again.";
 
 const SWEEP_NOTES: &str = "\
@@ -203,7 +204,7 @@ pub(crate) struct What {
           help_heading = "Copy options")]
     pub(crate) object_size: Option<u64>,
 
-    /// Storage target of a local folder (repeatable; default: its device)
+    /// Storage target of a local folder (repeatable; default: the device of the folder)
     #[arg(long, value_name = "DIR=NAME", help_heading = "Copy options")]
     pub(crate) target: Vec<OsString>,
 
@@ -295,8 +296,8 @@ pub(crate) struct Cp {
     #[command(flatten)]
     pub(crate) what: What,
 
-    /// Equal copy of the one source at any endpoint, read if the source fails (repeatable; only
-    /// between two endpoints)
+    /// URL of an equal copy of the only source, at any endpoint. This copy is read if the source
+    /// fails (repeatable; only between two endpoints)
     #[arg(long, value_name = "URL", help_heading = "Selection options")]
     pub(crate) replica: Vec<OsString>,
 
@@ -312,14 +313,15 @@ pub(crate) struct Cp {
     #[arg(long, help_heading = "Copy options")]
     pub(crate) detach: bool,
 
-    /// Number of data connections to the other host, 1 to 256, or auto to tune it during the copy
-    /// (default: 4; between two endpoints: the configuration of the driving endpoint)
+    /// Number of data connections to the other host, 1 to 256, or auto to tune this number during
+    /// the copy (default: 4; between two endpoints: from the configuration of the endpoint that runs
+    /// the transfer)
     #[arg(long, value_name = "N", value_parser = units::streams, help_heading = "Copy options")]
     pub(crate) streams: Option<StreamCount>,
 
     /// Maximum number of readers or writers of each storage target of this host, 1 to 64, or auto
-    /// to tune it during the copy by local measurements (default: 4; writers of an XRootD server:
-    /// 16)
+    /// to measure the storage and tune this number during the copy (default: 4; writers of an
+    /// XRootD server: 16)
     #[arg(long, value_name = "N", value_parser = units::threads, help_heading = "Copy options")]
     pub(crate) threads: Option<Threads>,
 
@@ -447,7 +449,7 @@ pub(crate) struct Say {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Log {
-    /// Show the contents of logs: unfinished files, durable bytes of each, and the writer
+    /// Show the contents of logs: unfinished files, their durable bytes, and the last writer
     Show(LogArgs),
     /// Read the partial files and compare them with the logged checksums
     Verify(LogArgs),

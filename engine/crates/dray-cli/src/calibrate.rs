@@ -139,8 +139,9 @@ fn note_deviation(model: &DeviceModel, samples: &[Sample]) {
     if off > DEVIATION_MAX {
         let percent = whole(off * 100.0);
         output::note(&format!(
-            "note: a measured write rate differs by {percent} % from the computed rate; measure \
-                again while nothing else uses the devices, with a longer --time or more --rounds"
+            "note: one of the measured write rates differs by {percent} % from the rate that the \
+                printed keys predict; measure again while nothing else uses the devices, with a \
+                longer --time or more --rounds"
         ));
     }
 }

@@ -32,8 +32,9 @@ The meaning follows from the spelling, never from what exists at the destination
     `a`; this program only watches |
 | `dray cp dray://a/data/x dray://a/data/z dray://b/in/` | the files `x` and `z` in the folder `in` |
 
-Two sources of the same name and a folder copied into itself are refused. Missing folders above the
-destination are created. At an endpoint the first part of a path is the name of a root.
+Two sources with the same name are refused. The copy of a folder into itself is refused too. Missing
+folders above the destination are created. At an endpoint, the first part of a path is the name of a
+root.
 
 Sizes are numbers with K, M, G, T or KiB, MiB, GiB, TiB (powers of 1024) or KB, MB, GB, TB (powers
 of 1000). A pattern of `--include` or `--exclude` without a slash is matched against names. A

@@ -337,7 +337,7 @@ fn head(found: &FoundLog) -> Vec<String> {
     let mut lines = vec![
         shown(&found.path),
         format!(
-            "  of {}, for {}; {} bytes",
+            "  covers {}; owner {}; {} bytes",
             match claims.is_empty() {
                 true => "the whole folder of the log".to_owned(),
                 false => claims.join(", "),
@@ -356,7 +356,7 @@ fn head(found: &FoundLog) -> Vec<String> {
     if recovery.torn_bytes > 0 {
         let torn = recovery.torn_bytes;
         lines.push(format!(
-            "  the last {torn} bytes of the log were not committed"
+            "  the last {torn} bytes of the log are ignored, because their write was not completed"
         ));
     }
     if let Some(damage) = &recovery.damage {

@@ -96,8 +96,8 @@ impl Sum {
             return output::result(&line.to_string());
         }
         output::result(&format!(
-            "{done} {} of {}; {} in use, {} younger than {}",
-            count(self.removed, "orphan"),
+            "{done} {} of {}; kept {} in use and {} younger than {}",
+            count(self.removed, "leftover"),
             human(self.bytes),
             self.in_use,
             self.younger,

@@ -117,7 +117,7 @@ pub(crate) fn lines(tier: &TierAnswer) -> Vec<String> {
     if tier.rounds == 0 {
         let capacity = human(tier.capacity);
         let mut lines = vec![
-            format!("{place}, {capacity}"),
+            format!("{place}, capacity {capacity}"),
             "  the endpoint has not examined the tier yet, so the used space and the rates are not \
                 known".to_owned(),
         ];
@@ -141,17 +141,20 @@ fn rates(tier: &TierAnswer) -> Vec<String> {
     let pattern = match tier.pattern {
         Some(TierPattern::WhenIdle) => "demotes while no application writes".to_owned(),
         Some(TierPattern::FromThreshold) => {
-            format!("demotes during writes above {}", human(tier.start))
+            format!(
+                "demotes even during writes once {} are written",
+                human(tier.start)
+            )
         }
         Some(TierPattern::FromStart) => format!(
-            "demotes from the first written byte on, and at the maximum rate from {} on",
+            "demotes from the first written byte on, and at the maximum rate once {} are written",
             human(tier.full)
         ),
         None => "applications write more per period than the tier can demote".to_owned(),
     };
-    let bound = tier
-        .dwpp_max
-        .map_or_else(String::new, |bound| format!(", at most {}", human(bound)));
+    let bound = tier.dwpp_max.map_or_else(String::new, |bound| {
+        format!(", at most {} possible", human(bound))
+    });
     let mut lines = vec![format!(
         "  period of {} s: {} written, {} expected{bound}; {pattern}",
         tier.period_seconds,
@@ -207,7 +210,10 @@ fn space(tier: &TierAnswer) -> Vec<String> {
         ));
     }
     if tier.missing > 0 {
-        lines.push(format!("  {} could not be freed", human(tier.missing)));
+        lines.push(format!(
+            "  {} of the needed space could not be freed",
+            human(tier.missing)
+        ));
     }
     lines
 }

@@ -103,7 +103,7 @@ fn show(show: &ShowToken) -> Result<Exit, Stop> {
     };
     read.map_err(|error| {
         usage(
-            format!("the token is not valid: {error}"),
+            format!("the token cannot be read: {error}"),
             "give a file that holds a token",
         )
     })?;

@@ -288,8 +288,8 @@ fn space_wait(transfer: &Transfer) -> Option<String> {
 /// Returns a line about the transfer's promise and the state of the promise.
 fn promise_line(transfer: &Transfer) -> String {
     let mut line = match transfer.request.deadline {
-        None => "  promised its rate".to_owned(),
-        Some(deadline) => format!("  promised for {deadline}"),
+        None => "  promise: its minimum rate".to_owned(),
+        Some(deadline) => format!("  promise: done by {deadline}"),
     };
     match transfer.rate.planned.unwrap_or(0) {
         0 => {}

@@ -10,13 +10,14 @@ const CALIBRATE_NOTES: &str = "\
 Example:
   dray tier calibrate /mnt/nvme/checkpoints /mnt/disks/checkpoints
 
-Run it on the host of the endpoint while nothing else uses the two devices. It writes to SLOW alone,
-to FAST alone, and to FAST while it reads from FAST at five rates. Standard output has the keys of
-[[tier]], and each sample as a comment. With --rounds 2 and --time 5s it takes about 70 seconds.
+Run the command on the host of the endpoint while nothing else uses the two devices. The command
+writes to SLOW alone, to FAST alone, and to FAST while it reads from FAST at five rates. It prints
+the keys of [[tier]], and each sample as a comment. With --rounds 2 and --time 5s it takes about 70
+seconds.
 
-The files have no names, so nothing remains in the folders, also after a kill. The numbers are those
-of the devices, not of the page cache: all data moves by direct I/O, or on a file system without
-direct I/O is synced before it counts.";
+The files have no names, so no file remains in the folders, even if the command is killed. The
+printed rates are those of the devices, not of the page cache, because the command uses direct I/O.
+On a file system without direct I/O, it counts only bytes that are synced.";
 
 /// Maximum of `--time`.
 const TIME_MAX: Duration = Duration::from_secs(60);

@@ -115,7 +115,7 @@ pub(crate) struct Who {
 pub(crate) enum Token {
     /// Create a token of this endpoint's own issuer, and print it
     Mint(Mint),
-    /// Show the contents of a token (from standard input or a file) without checking it
+    /// Show the contents of a token (from standard input or a file); the signature is not checked
     Show(ShowToken),
 }
 

@@ -13,8 +13,8 @@ Examples:
   dray stage in --application sim --version 7
   dray stage in -r /slow/run42                  creates /fast/run42
 
-The last line of the output is the entry: its id, state and paths. If the version is on the fast root
-already, nothing is copied, and the entry is a hit.";
+The last line of the output shows the id, the state and the paths of the staged copy. If the version
+is already on the fast root, nothing is copied, and this line contains the word `hit`.";
 
 const OUT_EXAMPLES: &str = "\
 Examples:
@@ -27,8 +27,8 @@ deletes it when space is needed.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Stage {
-    /// Copy from the slow root to the fast root, or get the version from which an application
-    /// restarts
+    /// Copy a path, or the version from which an application restarts, from the slow root to the
+    /// fast root
     In(StageIn),
     /// Copy from the fast root to the slow root
     Out(StageOut),
@@ -151,7 +151,7 @@ pub(crate) struct StageOut {
     #[arg(value_name = "PATH")]
     pub(crate) path: String,
 
-    /// Time between two versions of the application: 30s, 20m, 12h, 7d
+    /// Time between two versions that the application writes: 30s, 20m, 12h, 7d
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     pub(crate) period: Option<Duration>,
 
@@ -160,7 +160,7 @@ pub(crate) struct StageOut {
     pub(crate) mtbf: Option<Duration>,
 
     /// Number of hosts of the application, from which the endpoint derives the time between
-    /// failures
+    /// failures (instead of --mtbf)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) nodes: Option<u32>,
 
@@ -204,7 +204,7 @@ pub(crate) struct OneStaged {
 
 #[derive(Debug, Args)]
 pub(crate) struct PinStaged {
-    /// Time of the pin from now: 30s, 20m, 12h, 7d
+    /// Duration of the pin, from now on: 30s, 20m, 12h, 7d
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     pub(crate) lifetime: Duration,
 
