@@ -297,7 +297,7 @@ fn promise_line(transfer: &Transfer) -> String {
     }
     if let Some(between) = &transfer.eta_between {
         let late = between.late.map_or(String::new(), |late| late.to_string());
-        line += &format!(", done between {} and {late}", between.early);
+        line += &format!(", expected end between {} and {late}", between.early);
     }
     match &transfer.miss {
         Some(miss) if !miss.cause.is_empty() => {
