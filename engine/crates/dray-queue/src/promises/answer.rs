@@ -198,10 +198,13 @@ impl<'a> Names<'a> {
                 let why = match promises.len() {
                     0 => format!("{words} is too low for the transfer"),
                     1 => {
-                        format!("{words} is promised to another transfer during this time{holders}")
+                        format!(
+                            "{words} is promised to another transfer in the requested time{holders}"
+                        )
                     }
                     many => format!(
-                        "{words} is promised to {many} other transfers during this time{holders}"
+                        "{words} is promised to {many} other transfers in the requested \
+                            time{holders}"
                     ),
                 };
                 let answer = ObstacleAnswer {
@@ -239,8 +242,8 @@ impl<'a> Names<'a> {
                 self.places.words(*id),
                 others.len()
             ),
-            Cause::Slow => "the transfer is slower than its rate at this endpoint, because the \
-                other endpoint, a disk or the files are slow"
+            Cause::Slow => "the transfer does not reach the rate that this endpoint permits, \
+                because the other endpoint, a disk or the files are slow"
                 .to_owned(),
             _ => "the deadline or the end of the promised time has passed".to_owned(),
         };

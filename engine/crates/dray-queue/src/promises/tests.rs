@@ -305,7 +305,7 @@ fn what_an_owner_may_have_at_most_is_promised_once_and_not_to_each() {
         "{said}"
     );
     assert!(
-        said.contains("another transfer during this time (one);"),
+        said.contains("another transfer in the requested time (one);"),
         "{said}"
     );
     let bobs = Ask {
