@@ -284,7 +284,7 @@ def test_a_device_that_is_not_mounted_keeps_its_versions(
     endpoint.start()
     with endpoint.client() as client:
         tier = until(client, "lost", lambda tier: device(tier, "fast2").error is not None)
-        said = "the root has no file .dray-tier-burst, and the tier has no fast copy in the root"
+        said = "the root has neither the file .dray-tier-burst nor any of the fast copies"
         assert said in str(device(tier, "fast2").error)
         time.sleep(5.0)
         assert ("a", 1) in states(client.tier("burst")), "the version was forgotten"

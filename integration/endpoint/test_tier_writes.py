@@ -75,7 +75,10 @@ def test_applications_do_not_overlap_and_a_completed_version_is_demoted(
         with pytest.raises(DrayError, match="no file exists at /fast/a/1"):
             client.complete_write(first.id)
         behind = until(client, second.id, lambda job: job.starts_at is not None)
-        assert (behind.state, behind.reason) == ("waiting", "waits for the write of a to /fast")
+        assert (behind.state, behind.reason) == (
+            "waiting",
+            "waits until the application a has written to /fast",
+        )
         put(endpoint, job, 4 * MIB)
         time.sleep(3.0)
         assert client.write_job(second.id).state == "waiting"
@@ -136,7 +139,7 @@ def test_a_restart_of_the_endpoint_keeps_the_jobs(tier: Callable[..., Endpoint])
     with endpoint.client() as client:
         assert client.write_job(first.id).state == "granted"
         behind = until(client, second.id, lambda job: job.starts_at is not None)
-        assert behind.reason == "waits for the write of a to /fast"
+        assert behind.reason == "waits until the application a has written to /fast"
         put(endpoint, client.write_job(first.id), MIB)
         client.complete_write(first.id)
         granted(client, second.id)

@@ -250,7 +250,7 @@ fn promises(queue: &Queue) -> Vec<Plain> {
         (
             "dray_promises_foretold_total",
             "counter",
-            "Promises whose miss was reported before the deadline.",
+            "Promises of which the endpoint reported before the deadline that they will not be kept.",
             signed(&queue.promises().counts.foretold),
         ),
         (

@@ -51,7 +51,9 @@ impl Places {
         let count = places.entry(owner.to_owned()).or_default();
         if *count >= most {
             let error = Error::new(ErrorKind::Busy, End::Here, "answer")
-                .cause(format!("{count} requests of {owner} are in progress"))
+                .cause(format!(
+                    "{count} requests of {owner} are in progress, which is the limit"
+                ))
                 .remedy("wait until one of the owner's requests has ended");
             return Err(Refusal::own_limit(error));
         }

@@ -15,19 +15,19 @@ const GAUGES: [(&str, &str); 11] = [
     ),
     (
         "dray_tier_written_bytes",
-        "Bytes written in the period (DWSF).",
+        "Bytes that applications have written in the current period (DWSF).",
     ),
     (
         "dray_tier_expected_bytes",
-        "Bytes expected in a period (DWPP).",
+        "Bytes that applications are expected to write in a period (DWPP).",
     ),
     (
         "dray_tier_start_bytes",
-        "Bytes written in the period, from which on demotions also run during writes.",
+        "Threshold for the written bytes of a period: above it, demotions also run during writes.",
     ),
     (
         "dray_tier_full_bytes",
-        "Bytes written in the period, from which on demotions run at the maximum rate.",
+        "Threshold for the written bytes of a period: above it, demotions run at the maximum rate.",
     ),
     (
         "dray_tier_demotion_rate_bytes",
@@ -40,7 +40,7 @@ const GAUGES: [(&str, &str); 11] = [
     ("dray_tier_writing", "1 while an application writes."),
     (
         "dray_tier_missing_bytes",
-        "Bytes that should be free and cannot be freed.",
+        "Bytes that the tier needs and cannot free.",
     ),
 ];
 

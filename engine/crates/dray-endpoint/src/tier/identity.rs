@@ -89,7 +89,8 @@ fn check_root(root: &Root, name: &str, copies: &[ApiPath], kind: &str) -> Result
             let operation = format!("use the {kind} root /{}", root.name());
             Err(Error::new(ErrorKind::NotFound, End::Here, operation)
                 .cause(format!(
-                    "the root has no file {name}, and the tier has no {kind} copy in the root"
+                    "the root has neither the file {name} nor any of the {kind} copies that the \
+                     tier has made"
                 ))
                 .remedy(format!(
                     "mount the file system of the {kind} root and restart the endpoint; if the \

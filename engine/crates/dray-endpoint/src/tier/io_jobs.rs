@@ -172,7 +172,8 @@ impl Round<'_> {
                 let (reason, start) = match (space.get(&job.id), before) {
                     (Some((reason, free_at)), _) => (reason.clone(), *free_at),
                     (None, Some(other)) => {
-                        let reason = format!("waits for the write of {other} to /{root}");
+                        let reason =
+                            format!("waits until the application {other} has written to /{root}");
                         (reason, at.map(moment))
                     }
                     (None, None) => continue,
