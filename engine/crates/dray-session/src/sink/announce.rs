@@ -213,7 +213,7 @@ impl Sink {
             Ok(path) if self.paths.contains_key(&path) => {
                 let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "accept the name")
                     .cause("two files or folders of the transfer have the same path")
-                    .remedy("copy them to different folders");
+                    .remedy("copy the two to different folders");
                 (path, Some(error))
             }
             Ok(path) => {

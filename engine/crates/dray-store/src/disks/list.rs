@@ -229,7 +229,7 @@ impl DisksLister {
             return Ok(Duplicate::Older);
         }
         let cause = format!(
-            "several disks have the file ({}); the file of {} is listed, because it changed last",
+            "several disks have the file ({}); the file on {} is listed, because it was changed last",
             all.join(", "),
             of(disk)
         );
