@@ -22,7 +22,10 @@ pub(crate) struct Args {
 fn usage(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "run the command")
         .cause(cause)
-        .remedy("the server runs this program: ofs.tpc ... pgm dray-xrootd-tpc [--config FILE]")
+        .remedy(
+            "let the XRootD server start this program: write ofs.tpc ... pgm dray-xrootd-tpc \
+             [--config FILE] in the server's configuration",
+        )
 }
 
 impl Args {
