@@ -311,7 +311,7 @@ class Run:
     def _options(self) -> Mapping[str, Any]:
         options = self._operator.options
         if options is not None and not hasattr(options, "items"):
-            raise bad_input("use options", f"{options!r} is its value", "give a dictionary")
+            raise bad_input("use options", f"its value is {options!r}", "give a dictionary")
         return options or {}
 
     def _url(self, end: End) -> str:

@@ -56,7 +56,7 @@ def _dray_connection() -> dict[str, Any]:
             ),
             "namespace": _text(
                 "Namespace",
-                "Distinguishes Airflow installations that use an endpoint as the same owner",
+                "Name of this Airflow installation, if several use an endpoint as the same owner",
             ),
             "link": _text("Link", "URL of a page that shows a transfer; {id} stands for its id"),
         },
@@ -80,8 +80,13 @@ def _rucio_connection() -> dict[str, Any]:
         "hook-class-name": "dray_airflow.hooks.rucio.RucioHook",
         "hook-name": "Rucio server",
         "conn-fields": {
-            "account": _text("Account", "Account in Rucio; empty: the default of the identity"),
-            "auth_host": _text("Authentication", "URL of the server for tokens, if it is another"),
+            "account": _text(
+                "Account", "Account in Rucio; empty: the default account of the identity"
+            ),
+            "auth_host": _text(
+                "Authentication",
+                "URL of the server that issues tokens, if it is not the server in Host",
+            ),
             "auth_type": _text("Type", "userpass, x509 or x509_proxy"),
             "vo": _text("VO", "Virtual organisation, if the server has several"),
             "ca": _text(

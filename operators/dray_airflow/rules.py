@@ -183,7 +183,7 @@ def _existing(client: Any, wish: RuleWish) -> Rule | None:  # noqa: ANN401
             f"use a rule for {key.did} at {key.rse_expression}",
             f"rule {same[0]['id']} of account {key.account} has {same[0]['copies']} copies, but "
             f"{wish.copies} are requested",
-            "set copies to the number of the rule, or delete the rule",
+            f"set copies to {same[0]['copies']}, or delete the rule",
         )
     return None
 
@@ -288,7 +288,7 @@ def _lock_error(client: Any, lock: Mapping[str, Any]) -> str:  # noqa: ANN401
         error = request.get("err_msg") or error
     except Exception as denied:
         # Only some accounts may read requests. The state of the request must be enough then.
-        error = f"{error} ({type(denied).__name__} for its message)"
+        error = f"{error} (the message cannot be read: {type(denied).__name__})"
     tries = f"{lock.get('attempts', 0)} tries"
     return f"{lock['scope']}:{lock['name']} to {lock['rse']} ({tries}): {error}"
 

@@ -122,7 +122,7 @@ class End:
             raise bad_input(
                 f"use {self.path!r}",
                 f"connection {self.conn_id!r} is for {settings.authority}",
-                "use the connection of that endpoint, or write /ROOT/PATH alone",
+                f"use a connection for {authority}, or write {path} alone",
             )
         return authority, path
 

@@ -43,7 +43,7 @@ def is_empty(value: object) -> bool:
 
 def _invalid_value(name: str, value: object, remedy: str) -> Exception:
     return bad_input(
-        f"use {name}", f"{value!r} is its value after its templates were rendered", remedy
+        f"use {name}", f"its value is {value!r} after its templates were rendered", remedy
     )
 
 
@@ -54,7 +54,9 @@ def text(name: str, value: object) -> str:
     """
     if is_empty(value):
         cause = (
-            "it is empty" if value is None else f"it is {value!r} after its templates were rendered"
+            "it has no value"
+            if value is None
+            else f"its value is {value!r} after its templates were rendered"
         )
         raise bad_input(f"use {name}", cause, "give a value, or check its template")
     if not isinstance(value, str):

@@ -356,7 +356,7 @@ def test_transfers_of_unknown_size_share_the_time_evenly() -> None:
         at(900),
         at(1205),
     ]
-    assert "b 5 min (size unknown, an equal share)" in plan.transfers["a"].why
+    assert "b 5 min (size unknown, an equal share of the time)" in plan.transfers["a"].why
 
 
 def test_no_transfer_is_planned_faster_than_its_endpoint() -> None:

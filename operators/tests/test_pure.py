@@ -116,7 +116,8 @@ def test_lengths_of_time_are_rounded_up() -> None:
 
 def test_an_empty_argument_is_refused_by_name() -> None:
     with pytest.raises(
-        DrayTaskFailure, match="cannot use destination: it is '' after its templates were rendered"
+        DrayTaskFailure,
+        match="cannot use destination: its value is '' after its templates were rendered",
     ):
         values.text("destination", "")
     with pytest.raises(DrayTaskFailure, match=r"cannot use sources\[1\]: it is 'None'"):

@@ -423,13 +423,13 @@ def test_bad_input_is_one_clear_line_each(
         "not authorized (the token's header is not a JSON object); ask the issuer": "Failure",
         "has passed; give a later deadline": "Failure",
         "submit the transfer with the deadline ": "Failure",
-        "cannot use destination: it is '' after its templates were rendered; ": "Failure",
+        "cannot use destination: its value is '' after its templates were rendered; ": "Failure",
         "nothing.dat: No such file or directory); check the path": "Failure",
         "the text is not a path of an endpoint; write /ROOT/PATH": "Failure",
-        f"connection 'site_a' is for {sites.a.address}; use the connection": "Failure",
+        f"connection 'site_a' is for {sites.a.address}; use a connection for": "Failure",
         "cannot use overwrite: 'sometimes' is not an allowed value; write one of never": "Failure",
         "cannot use options: options has the unknown field 'stream'; use one of bind, ": "Failure",
-        "cannot use rate_max: 'fast' is its value after its templates were rendered": "Failure",
+        "cannot use rate_max: its value is 'fast' after its templates were rendered": "Failure",
         "nothing": "Failure",
     }
     for words, kind in expected.items():

@@ -268,7 +268,10 @@ def deadline_alerts(
     from dray_airflow.version_compat import HAS_CUSTOM_DEADLINES
 
     if not HAS_CUSTOM_DEADLINES:
-        log.warning("no deadline alerts: a deadline in a run's conf needs Airflow 3.2 or later")
+        log.warning(
+            "the DAG gets no deadline alerts, because an alert for the deadline in a run's conf "
+            "needs Airflow 3.2 or later"
+        )
         return []
     from airflow.sdk.definitions.callback import AsyncCallback
     from airflow.sdk.definitions.deadline import DeadlineAlert

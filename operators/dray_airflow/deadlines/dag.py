@@ -127,7 +127,10 @@ def deadline_for(context: Context) -> TaskDeadline | None:
     finish = found.finish_of_next(plan.now)
     why = found.why
     if found.rounds > 1:
-        why += f"; this instance gets 1/{found.rounds} of the time until then"
+        why += (
+            f"; until then, {found.rounds} instances of the task run one after another, each in "
+            "an equal part of the time"
+        )
     if plan.unknown:
         names = ", ".join(plan.unknown[:5])
         why += f" (tasks of unknown duration, which count as 0 s: {names})"

@@ -350,8 +350,8 @@ def plan_deadlines(
     )
 
 
-UNKNOWN = "unknown, counted as 0 s"
-SHARE = "size unknown, an equal share"
+UNKNOWN = "duration unknown, counted as 0 s"
+SHARE = "size unknown, an equal share of the time"
 
 
 def _by_name(tasks: Iterable[Task]) -> dict[str, Task]:

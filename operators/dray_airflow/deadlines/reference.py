@@ -50,9 +50,9 @@ class ConfDeadline(BaseDeadlineReference):
         if not HAS_CUSTOM_DEADLINES:
             found = ".".join(map(str, AIRFLOW_VERSION))
             raise RuntimeError(
-                f"ConfDeadline needs Airflow 3.2 or later, but this is Airflow {found}; "
-                "transfers use"
-                ' dag_run.conf["deadline"] without it, and Airflow\'s own references work'
+                f"ConfDeadline needs Airflow 3.2 or later, but this is Airflow {found}; remove "
+                'ConfDeadline, because transfers use dag_run.conf["deadline"] without it too, or '
+                "use one of Airflow's own references"
             )
 
     def serialize_reference(self) -> dict[str, Any]:

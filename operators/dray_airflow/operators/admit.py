@@ -209,7 +209,7 @@ class DrayAdmitOperator(BaseOperator):
                 self.log.warning("%s; the run continues without reservations", error)
                 reserved = {}
         promised = sum(each["promised"] for each in reserved.values())
-        self.log.info("%d transfers are promised as a set; left out: %s", promised, left_out)
+        self.log.info("%d transfers are promised as a set; tasks left out: %s", promised, left_out)
         return {
             "deadline": plan.deadline.isoformat(),
             "promised": promised,
@@ -453,7 +453,7 @@ def _not_known(left_out: dict[str, str]) -> DrayTaskFailure:
     return bad_input(
         "promise all transfers of the run",
         f"{'; '.join(named[:NAMED_MAX])}{more}",
-        'add the missing values, name the others in tasks, or leave these out: required="known"',
+        'add the missing values, list only the other tasks in tasks, or set required="known"',
     )
 
 
@@ -471,7 +471,7 @@ def _lacking(errand: Errand | StagingErrand) -> str | None:
     if errand.is_restart:
         return "the version of a restart is not known before the restart"
     is_known = errand.request.to is not None
-    return None if is_known else "the other root of the copy is not known: set the argument to"
+    return None if is_known else "the other root of the copy is not known: set the argument `to`"
 
 
 def _follows_others(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or not

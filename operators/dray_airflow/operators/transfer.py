@@ -256,8 +256,8 @@ class DrayTransferOperator(WaitingOperator):
         if (scheme := by_executor.scheme_of_ends(sources, destination)) is not None:
             raise bad_input(
                 "reserve the transfer",
-                f"{scheme}:// URLs are moved by a service that promises nothing",
-                "leave this task out of the reservation: name the other tasks in tasks",
+                f"the service that moves {scheme}:// URLs makes no promises",
+                "list only the other tasks in the argument tasks of DrayAdmitOperator",
             )
         self._check_client(sources)
         return Errand(
@@ -384,7 +384,7 @@ class DrayTransferOperator(WaitingOperator):
         if self.options is not None and not isinstance(self.options, Mapping):
             raise bad_input(
                 "use options",
-                f"{self.options!r} is its value after its templates were rendered",
+                f"its value is {self.options!r} after its templates were rendered",
                 "give a dictionary, or set render_template_as_native_obj=True in the DAG",
             )
         for name, value in (self.options or {}).items():

@@ -169,8 +169,8 @@ class DrayVerifyOperator(BaseOperator):
         if must_read and self.algorithm == "none":
             raise bad_input(
                 "verify",
-                "algorithm=none reads no file",
-                "choose adler32 or crc32c to read the files",
+                "is_read_required is set, but with algorithm=none no file is read",
+                "choose the algorithm adler32 or crc32c",
             )
         with Clients() as clients:
             source = self._tree(clients, "source")
@@ -198,9 +198,9 @@ class DrayVerifyOperator(BaseOperator):
             raise DrayTaskFailure(
                 f"the files of {source.top} and {destination.top} have equal checksums, but "
                 f"{2 * len(files) - read} of {2 * len(files)} checksums are stored "
-                "checksums that were not computed from the files now, and is_read_required "
-                "is set; transfer the files without checksum_attributes, or compare them "
-                "with another program",
+                "checksums, for which no file was read, although is_read_required is set; "
+                "transfer the files without checksum_attributes, or compare them with another "
+                "program",
                 "unsupported",
             )
         result = {

@@ -192,7 +192,7 @@ class WaitingOperator(BaseOperator):
         try:
             found = store.get(UNREPORTED_KEY)
         except Exception as error:
-            self.log.warning("cannot read the attempts of earlier tries: %s", error)
+            self.log.warning("cannot read the attempt, so a done transfer starts again: %s", error)
             return None
         if not isinstance(found, dict) or found.get("id") != wish.id:
             return None
@@ -226,7 +226,7 @@ class WaitingOperator(BaseOperator):
         try:
             store.delete(UNREPORTED_KEY)
         except Exception as error:
-            words = "cannot remove the stored attempt, so a cleared task checks no file again: %s"
+            words = "cannot remove the stored attempt, so after a clear no file is checked: %s"
             self.log.warning(words, error)
 
     def _end_if_told(self, context: Context, id: str) -> None:
