@@ -107,7 +107,9 @@ def put(service: Service, person: Person, request: Request, body: bytes) -> Resp
     proxy, issuer = chain[0], chain[1] if len(chain) > 1 else None
     asked = x509.load_pem_x509_csr(row["request"].encode())
     if proxy.public_key() != asked.public_key():
-        raise RefusedError(400, "the proxy has another key than the request; ask for a new request")
+        raise RefusedError(
+            400, "the key of the proxy is not the key of the request; ask for a new request"
+        )
     if issuer is None:
         raise RefusedError(
             400, "the chain does not contain the certificate that has signed the proxy"

@@ -130,7 +130,7 @@ def query(service: Service, person: Person, request: Request, body: bytes) -> Re
     chosen = _fields(request, "files")
     unknown = (chosen or set()) - FILE_FIELDS
     if unknown:
-        raise RefusedError(400, f"a file has no field {sorted(unknown)[0]}")
+        raise RefusedError(400, f"the parameter files has the unknown field {sorted(unknown)[0]}")
 
     def one(row: Row) -> Json:
         job = job_json(row, service.settings.name)
@@ -237,7 +237,9 @@ def modify(service: Service, person: Person, request: Request, body: bytes) -> R
             raise RefusedError(400, "only the parameter priority of a job can be changed")
         priority = priority_of(params["priority"])
     except (ValueError, LookupError, TypeError, AttributeError, BadJobError) as error:
-        text = str(error) if isinstance(error, BadJobError) else "write params with priority"
+        text = 'write {"params": {"priority": NUMBER}}'
+        if isinstance(error, BadJobError):
+            text = str(error)
         raise RefusedError(400, text) from error
 
     def one(row: Row) -> Json:

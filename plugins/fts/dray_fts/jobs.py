@@ -35,7 +35,7 @@ __all__ = ["BASE_ID", "parse", "storages"]
 BASE_ID = uuid.uuid5(uuid.NAMESPACE_URL, "urn:dray:fts")
 """Root of the ids of jobs with ``id_generator`` ``deterministic``."""
 _SOURCES_MAX = 16
-_MULTI_WORD = "submit hops and alternatives of a file in separate jobs"
+_MULTI_WORD = "submit the hops and the alternative sources of a file in separate jobs"
 #: Parameters that change nothing at an endpoint (docs/reference/fts.md has the reasons).
 _WITHOUT_MEANING = ("account", "disable_cleanup", "s3alternate", "strict_copy", "unmanaged_tokens")
 #: Parameters that the service cannot carry out, each with the reason. A value that switches the
@@ -339,7 +339,9 @@ def _typed(params: Mapping[str, Any], files: list[File]) -> tuple[str, list[File
             return "R", files
         return ("Y" if params.get("reuse") else "N"), files
     if has_alternatives or params.get("reuse"):
-        raise BadJobError(f"multihop excludes reuse and several sources; {_MULTI_WORD}")
+        raise BadJobError(
+            f"a job with multihop can have neither reuse nor several sources; {_MULTI_WORD}"
+        )
     for before, after in itertools.pairwise(files):
         if before.destination != after.source:
             raise BadJobError(

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 __all__ = ["REFUSED", "refuse"]
 
 REFUSED = {
-    "ban": "the service has no bans; limit or pause transfers at the endpoint",
+    "ban": "the service cannot ban users or storage; limit or pause transfers at the endpoint",
     "config": "the service has no configuration calls; edit its configuration file",
     "dm": "the service does not manage files; use `dray ls`, `dray rm` or the control API",
     "cs": "the service has no cloud storage",
     "archive": "the service has no archive; GET /jobs/ID returns an ended job for keep_days",
     "optimizer": "the service has no optimizer; endpoints tune streams and threads",
-    "autocomplete": "the service completes no names",
+    "autocomplete": "the service does not complete names",
     "snapshot": "the service has no snapshots; GET /status/hosts counts the active files",
     "api-docs": "the service has no generated documentation; see docs/reference/fts.md",
     "oauth2": "the service issues no tokens; use a token of an issuer that the endpoint trusts",
@@ -35,4 +35,4 @@ def refuse(service: Service, person: Person, request: Request, body: bytes) -> R
     family = request.path_params["family"]
     if family in REFUSED:
         raise RefusedError(403, REFUSED[family])
-    raise RefusedError(404, f"{request.url.path} is no call of the service")
+    raise RefusedError(404, f"{request.url.path} is not a call of the service")

@@ -86,7 +86,7 @@ class Revocations:
             try:
                 self._read(path)
             except (OSError, ValueError) as error:
-                _LOG.error("cannot read a revocation list, the earlier list applies: %s", error)
+                _LOG.error("cannot read a revocation list, so the earlier list applies: %s", error)
 
     def _files(self) -> list[Path]:
         if self._path is None:

@@ -98,6 +98,6 @@ def postponed(
         return failed(row, reason)
     pause = min(PAUSE_FIRST * 2 ** min(row["pauses"], 8), PAUSE_MAX)
     what = f"file {transfer_id(row)} in the state {row['file_state']}"
-    _LOG.warning("an endpoint refused a call for %s, next try in %g s: %s", what, pause, error)
+    _LOG.warning("the endpoint refused a call for %s; next try in %g s: %s", what, pause, error)
     database.postpone(row["file_id"], now + pause, reason, is_away=is_away)
     return None

@@ -70,6 +70,9 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
     """
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version > len(_STEPS):
-        raise db.DatabaseError(f"{path} was written by a newer program ({version})")
+        raise db.DatabaseError(
+            f"{path} was written by a newer program: it has version {version}, but this program "
+            f"supports versions up to {len(_STEPS)}"
+        )
     for number in range(version, len(_STEPS)):
         db.executescript(f"BEGIN; {_STEPS[number]} PRAGMA user_version = {number + 1}; COMMIT;")

@@ -205,7 +205,7 @@ class Tape:
         if late is not None or (place is not None and place.locality == "UNAVAILABLE"):
             return late
         if place is None or place.locality is None:
-            text = "the endpoint does not report the place of the file"
+            text = "the endpoint does not report whether the file is on tape"
             reason = f"ARCHIVING [70] {place.error if place and place.error else text}"
             return failed(row, reason[:REASON_CHARACTERS_MAX])
         if transfer is not None:

@@ -87,7 +87,9 @@ def subject_of(certificate: Certificate) -> str:
         short = _SHORT.get(name.oid, name.oid.dotted_string)
         value = name.value if isinstance(name.value, str) else name.value.hex()
         if _SEVERAL.search(value):
-            raise ValueError(f"the {short} of its subject is {value!r}")
+            raise ValueError(
+                f"the {short} of its subject is {value!r}, which looks like several parts"
+            )
         parts.append(f"/{short}={value}")
     return "".join(parts)
 

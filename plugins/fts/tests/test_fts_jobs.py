@@ -184,7 +184,7 @@ def test_priorities_are_those_of_fts() -> None:
         ([pair()], {"max_time_in_queue": "soon"}, "max_time_in_queue is 'soon'"),
         ([pair()], {"id_generator": "deterministic"}, "sid is missing"),
         ([pair(), pair()], {"multihop": True}, "must be the destination of the previous hop"),
-        ([pair()], {"multihop": True, "reuse": True}, "multihop excludes reuse"),
+        ([pair()], {"multihop": True, "reuse": True}, "multihop can have neither reuse"),
     ],
 )
 def test_what_cannot_be_carried_out_is_refused(
