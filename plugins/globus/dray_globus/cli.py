@@ -70,7 +70,10 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_REFUSED if error.status == "permanent" else EXIT_AWAY
     except KeyboardInterrupt:
-        print("stopped; a submitted task continues; to cancel it: cancel ID", file=sys.stderr)
+        print(
+            "stopped; a submitted task continues; `python -m dray_globus cancel ID` cancels it",
+            file=sys.stderr,
+        )
         return EXIT_STOPPED
 
 

@@ -161,7 +161,7 @@ class GlobusExecutor:
             raise make(
                 "source_changed",
                 f"submit {path}",
-                f"the file has {found['size']} bytes, and the request expects {job.size}",
+                f"the file has {found['size']} bytes, but the request expects {job.size}",
                 "check the source",
                 end="source",
                 file=path,

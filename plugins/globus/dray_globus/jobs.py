@@ -196,7 +196,7 @@ def job_of(request: Request, sites: SiteMap, options: Options | None = None) -> 
     )
     if len({item.destination for item in items}) != len(items):
         raise _invalid(
-            "sources", "two sources have the same name", "copy them to different folders"
+            "sources", "two sources have the same name", "copy the two to different folders"
         )
     return Job(
         places[0].collection,

@@ -28,7 +28,7 @@ _CODES: Mapping[str, tuple[str, ErrorKind, str]] = {
         "check the permissions of the path and of the identity",
     ),
     "FILE_NOT_FOUND": ("a file does not exist", "not_found", "check the path of the source"),
-    "ENDPOINT_ERROR": ("a collection reports an error", "unreachable", "see the events"),
+    "ENDPOINT_ERROR": ("a collection reports an error", "unreachable", "see the task's events"),
     "CONNECTION_FAILED": (
         "a collection does not answer",
         "unreachable",
@@ -44,7 +44,7 @@ _CODES: Mapping[str, tuple[str, ErrorKind, str]] = {
         "unreachable",
         "start Globus Connect Personal on that computer",
     ),
-    "TIMEOUT": ("an operation took too long", "timed_out", "see the events"),
+    "TIMEOUT": ("an operation took too long", "timed_out", "see the task's events"),
     "EXPIRED": (
         "the deadline passed before the task was done",
         "timed_out",
@@ -62,12 +62,12 @@ _CODES: Mapping[str, tuple[str, ErrorKind, str]] = {
         "free space at the destination, then submit the transfer again",
     ),
     "VERIFY_CHECKSUM": (
-        "a checksum differs after the copy",
+        "the checksums of a file and its copy differ",
         "checksum_mismatch",
         "check the storage and the expected checksum",
     ),
     "CHECKSUM_MISMATCH": (
-        "a checksum differs from the expected one",
+        "the checksum of a file differs from the expected checksum",
         "checksum_mismatch",
         "check the source and the expected checksum",
     ),
@@ -277,7 +277,7 @@ def _state_of(task: GlobusTask, record: Record) -> tuple[TransferState, DrayErro
                 task,
                 "unattended",
                 f"the task is paused: {why}",
-                "ask the manager of the collection",
+                "ask the manager of the collection to resume the task",
             )
         case "ACTIVE" if task.nice_status not in ("", "OK", "Queued"):
             return "waiting", _of_code(task, task.nice_status, task.words)
@@ -285,7 +285,7 @@ def _state_of(task: GlobusTask, record: Record) -> tuple[TransferState, DrayErro
             return ("queued" if task.nice_status == "Queued" else "active"), None
         case _:
             return "failed", _error(
-                task, "protocol", f"its status is {task.status!r}", "upgrade dray_globus"
+                task, "protocol", f"the status {task.status!r} is unknown", "upgrade dray_globus"
             )
 
 
