@@ -328,9 +328,10 @@ def _of_admission(where: str, transfer: Transfer, offer: AdmissionVerdict | None
 
 def _of_waiting(where: str, transfer: Transfer) -> Cause | None:
     if transfer.state == "paused":
-        text, remedy = "a user has paused the transfer", f"dray resume {transfer.id}"
+        text = "a user has paused the transfer"
+        remedy = f"resume the transfer at the endpoint: POST /v1/transfers/{transfer.id}/resume"
     elif transfer.state == "waiting":
-        why = transfer.error.message if transfer.error is not None else "its last session failed"
+        why = transfer.error.message if transfer.error is not None else "its last try failed"
         at = transfer.next_try_at
         when = f" at {at.isoformat(timespec='seconds')}" if at is not None else ""
         text = f"the endpoint tries again{when}: {why}"
