@@ -97,7 +97,7 @@ def test_a_file_of_a_pool_that_is_replaced_during_a_copy_is_reported(
     put(files[1])
     ended = client.wait(120)
     assert ended.code != 0
-    assert "the source changed during the copy" in ended.out + ended.words
+    assert "the source has changed" in ended.out + ended.words
     assert not sink.path("out").exists(), "a failed copy published the file"
     scene.xrdcp("--tpc", "only", source.at("/data/replaced"), sink.at("out")).expect(0)
     assert hash_file(sink.path("out")) == hash_file(files[1])

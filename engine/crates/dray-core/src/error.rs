@@ -165,7 +165,7 @@ kinds! {
     /// This end does not support the operation, or its storage does not.
     Unsupported = 12, Permanent, "not supported";
     /// The file changed while dray read it.
-    SourceChanged = 13, Temporary, "the source changed during the copy";
+    SourceChanged = 13, Temporary, "the source has changed";
     /// The bytes do not match their checksum.
     ChecksumMismatch = 14, Temporary, "checksum mismatch";
     /// The file is shorter than the size that the source announced.
@@ -183,7 +183,7 @@ kinds! {
     /// A limit on memory, a count or a length was exceeded.
     LimitExceeded = 21, Permanent, "over a limit";
     /// The two ends have no common protocol version, or one end does not know a mandatory feature.
-    IncompatiblePeer = 22, Permanent, "no common protocol version";
+    IncompatiblePeer = 22, Permanent, "the two ends are not compatible";
     /// A key, token or signature was rejected.
     Unauthorized = 23, Permanent, "not authorized";
     /// The connection cannot be made, or it was lost.
@@ -201,7 +201,7 @@ kinds! {
     /// The deadline or rate cannot be promised in addition to the existing promises.
     NotAdmitted = 30, Permanent, "cannot be promised";
     /// All session slots are in use. The transfer and the storage have no error.
-    NoPlace = 31, Temporary, "all session slots are in use";
+    NoPlace = 31, Temporary, "no place for the session at present";
     /// The source has fewer files than the request demands.
     NothingMatched = 32, Permanent, "nothing to copy";
     /// No caller has asked about the transfer within its bound.
