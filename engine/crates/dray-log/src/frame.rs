@@ -123,7 +123,7 @@ pub(crate) fn check_prelude(bytes: &[u8]) -> Result<u16> {
     if !bytes.starts_with(&MAGIC[..bytes.len().min(MAGIC.len())]) {
         return Err(
             Error::new(ErrorKind::LogVersion, End::Sink, "read the object log")
-                .cause("the file is not an object log: its first bytes are different")
+                .cause("the file is not an object log, because it does not begin like one")
                 .remedy(
                     "if the file is not needed, remove it; the copy then starts from the \
                     beginning",
@@ -133,9 +133,7 @@ pub(crate) fn check_prelude(bytes: &[u8]) -> Result<u16> {
     let damaged = |why: &str| {
         Error::new(ErrorKind::LogDamaged, End::Sink, "read the object log")
             .cause(why)
-            .remedy(
-                "the log cannot be trusted; remove the log to copy its files from the beginning",
-            )
+            .remedy("remove the log to copy its files from the beginning")
     };
     let Some(bytes) = bytes.first_chunk::<16>() else {
         return Err(damaged("the log ends inside its first 16 bytes"));

@@ -272,10 +272,7 @@ pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(
         _ => Err(
             Error::new(ErrorKind::LogDamaged, End::Sink, "read the object log")
                 .cause("the header of the log does not match its checksum")
-                .remedy(
-                    "the log cannot be trusted; remove the log to copy its files from the \
-                    beginning",
-                ),
+                .remedy("remove the log to copy its files from the beginning"),
         ),
     }
 }
