@@ -143,8 +143,8 @@ impl Tiers {
         };
         let until = plan::seconds(dray_queue::clock::now().after(WAIT_MAX));
         space.check(bytes, until).map_err(|error| {
-            let remedy = "ask for less, unpin or evict copies on the fast roots, or copy to the \
-                slow root";
+            let remedy = "request less space, unpin or evict copies on the fast roots, or copy to \
+                the slow root";
             refused(tier, error.to_string(), remedy)
         })
     }

@@ -119,7 +119,7 @@ fn check_room(connection: &Connection, owner: &str, per_owner: u64) -> Result<()
         .map_err(sql("count the tickets"))?;
     match kept < per_owner {
         true => Ok(()),
-        false => Err(Error::new(ErrorKind::Busy, End::Here, "mint the ticket")
+        false => Err(Error::new(ErrorKind::Busy, End::Here, "create the ticket")
             .cause(format!(
                 "{owner} already has {kept} tickets, which is the limit"
             ))
