@@ -175,7 +175,7 @@ def test_local_addresses_are_denied_by_default(
         url = server.url.replace("127.0.0.1", host)
         for name, header in [("b", f"Source: {url}/x"), ("a", f"Destination: {url}/x")]:
             said = failure(ask(bare, f"{sink.url}/{name}", header))
-            assert "is denied by this site" in said, said
+            assert "is denied by the settings of this host" in said, said
             assert "allow_addresses" in said
         assert server.asked == []
     assert not (sink.data / "b").exists()
@@ -196,7 +196,7 @@ def test_a_redirect_to_a_denied_address_is_not_followed(
     with WebServer(CONTENT, unchanged) as inner:
         with WebServer(CONTENT, redirect, host="127.0.0.2") as outer:
             said = failure(ask(bare, f"{sink.url}/b", f"Source: {outer.url}/x"))
-        assert "127.0.0.1 is denied by this site" in said
+        assert "127.0.0.1 is denied by the settings of this host" in said
         assert inner.asked == []
     with WebServer(CONTENT, unchanged, host="127.0.0.2") as server:
         assert_good(ask(bare, f"{sink.url}/b", f"Source: {server.url}/x"))

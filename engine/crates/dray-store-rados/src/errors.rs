@@ -74,7 +74,7 @@ impl Errno {
                  durable data is kept and not sent again",
             ),
             108 => Some(
-                "another process took over this transfer; check its state before you run the \
+                "another process took over this transfer; check the transfer before you run the \
                  command again",
             ),
             110 => Some("check the cluster with `ceph -s`, then run the same command again"),

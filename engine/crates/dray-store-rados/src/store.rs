@@ -249,7 +249,9 @@ impl Files {
                 let answer = looks.next().unwrap_or(Err(Errno::NOT_FOUND));
                 match self.about(answer, "sync", path).map(drop) {
                     Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
-                    Err(error) => results.push(Err(error.cause("another program has removed it"))),
+                    Err(error) => {
+                        results.push(Err(error.cause("another program has removed the file")));
+                    }
                     Ok(()) => results.push(Ok(())),
                 }
             }

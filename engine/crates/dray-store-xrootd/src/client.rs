@@ -376,7 +376,7 @@ fn failed(operation: &str, raw: &RawError) -> Error {
              and not sent again",
         ),
         ErrorKind::ReadOnly | ErrorKind::PermissionDenied => {
-            error.remedy("give this user permission at the server, or use another path")
+            error.remedy("ask for permission at the server, or use another path")
         }
         _ => error,
     }
