@@ -111,7 +111,11 @@ impl Denied {
 
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the address {} is denied by the settings of this host", self.0)
+        write!(
+            f,
+            "the address {} is denied by the settings of this host",
+            self.0
+        )
     }
 }
 
