@@ -126,7 +126,7 @@ def _object(hint: Hint, origin: Hint, value: object, place: str) -> Json:
         # A notice has the form of an error, but the caller only needs its message.
         return value["message"]
     if not dataclasses.is_dataclass(hint):
-        raise ShapeError(f"{place} is an object")
+        raise ShapeError(f"{place} has the wrong type")
     return read(cast("type[Any]", hint), value, place)
 
 
@@ -139,9 +139,9 @@ def _plain(hint: Hint, origin: Hint, value: object, place: str) -> Json:
     if wanted is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if not isinstance(wanted, type) or not isinstance(value, wanted):
-        raise ShapeError(f"{place} is of another type")
+        raise ShapeError(f"{place} has the wrong type")
     if wanted is int and not is_number:
-        raise ShapeError(f"{place} is of another type")
+        raise ShapeError(f"{place} has the wrong type")
     if hint is not datetime:
         return value
     try:

@@ -35,7 +35,7 @@ def escape(name: bytes | str) -> str:
     """
     text = name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
     if "\0" in text:
-        raise usage("a name cannot contain a zero byte", "give the name of a file")
+        raise usage("a name cannot contain a zero byte", "remove the zero byte")
 
     def spell(found: re.Match[str]) -> str:
         return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogateescape"))
