@@ -229,7 +229,7 @@ def test_required_covers_all_transfers_or_only_those_of_known_size(
     assert str(ran.task("admit").state) == "failed"
     line = said()
     assert "cannot promise all transfers of the run: " in line
-    assert "staged: the other root of the copy is not known: set the argument to" in line
+    assert "staged: the other root of the copy is not known: set the argument `to`" in line
     assert "restart: the version of a restart is not known before the restart" in line
     assert "unsized: the size is not known: give bytes_expected" in line
     assert "later: its files are not known before the run" in line
