@@ -151,7 +151,7 @@ def test_log_of_a_changed_source(bench: Bench, middle: Path, sink: Path) -> None
     leave_log(bench, middle, sink)
     tree.make_file(middle / "large", 64 * tree.MIB, seed=9)
     ended = works(bench, middle, ["-r", middle, f"{sink}/"], sink / "middle")
-    explains(ended, "sink", "large", "the source changed", "starting over")
+    explains(ended, "sink", "large", "the source has changed", "starting over")
     assert ended.report["bytes_sent"] >= 64 * tree.MIB
 
 

@@ -357,7 +357,7 @@ def test_changed_source_is_sent_from_the_start_and_never_mixed(bench: Bench, pus
         # The sink, which has the log, reports the changed source.
         notices = [json.dumps(notice) for notice in pair.server.transfers()]
         notices += ended.report["notices"]
-        assert any("changes: the source changed" in notice for notice in notices), ended.words
+        assert any("changes: the source has changed" in notice for notice in notices), ended.words
         assert ended.report["state"] == "done"
     finally:
         pair.close()
