@@ -234,7 +234,7 @@ def test_required_covers_all_transfers_or_only_those_of_known_size(
     assert "unsized: the size is not known: give bytes_expected" in line
     assert "later: its files are not known before the run" in line
     assert "mapped: its files are not known before the run" in line
-    assert line.endswith('or leave these out: required="known"')
+    assert line.endswith('or set required="known"')
     assert live_at(site) == []
     ran = run_dag(dag_of("known_ones", required="known"), run_conf=conf)
     result = ran.result("admit")
