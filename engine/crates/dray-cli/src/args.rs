@@ -314,8 +314,8 @@ pub(crate) struct Cp {
     pub(crate) detach: bool,
 
     /// Number of data connections to the other host, 1 to 256, or auto to tune this number during
-    /// the copy (default: 4; between two endpoints: from the configuration of the endpoint that runs
-    /// the transfer)
+    /// the copy (default: 4; between two endpoints: from the configuration of the endpoint that
+    /// runs the transfer)
     #[arg(long, value_name = "N", value_parser = units::streams, help_heading = "Copy options")]
     pub(crate) streams: Option<StreamCount>,
 

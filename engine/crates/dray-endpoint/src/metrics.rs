@@ -250,7 +250,7 @@ fn promises(queue: &Queue) -> Vec<Plain> {
         (
             "dray_promises_foretold_total",
             "counter",
-            "Promises of which the endpoint reported before the deadline that they will not be kept.",
+            "Promises of which the endpoint reported before the deadline that they will be missed.",
             signed(&queue.promises().counts.foretold),
         ),
         (

@@ -229,7 +229,8 @@ impl DisksLister {
             return Ok(Duplicate::Older);
         }
         let cause = format!(
-            "several disks have the file ({}); the file on {} is listed, because it was changed last",
+            "several disks have the file ({}); the file on {} is listed, because that file was \
+                changed last",
             all.join(", "),
             of(disk)
         );
