@@ -120,7 +120,7 @@ def test_an_empty_argument_is_refused_by_name() -> None:
         match="cannot use destination: its value is '' after its templates were rendered",
     ):
         values.text("destination", "")
-    with pytest.raises(DrayTaskFailure, match=r"cannot use sources\[1\]: it is 'None'"):
+    with pytest.raises(DrayTaskFailure, match=r"cannot use sources\[1\]: its value is 'None'"):
         values.texts("sources", ["/a/b", "None"])
 
 
