@@ -55,7 +55,7 @@ fn who_is_slow_by_itself_is_foretold_once_with_the_cause() {
         panic!("{told:?}");
     };
     assert!((20..40).contains(when), "{when}");
-    assert!(miss.cause.contains("slower"), "{miss:?}");
+    assert!(miss.cause.contains("does not reach the rate"), "{miss:?}");
     let earliest = miss.earliest_finish.expect("known");
     assert!(earliest > at(250) && earliest < at(320), "{earliest}");
     assert_eq!(
