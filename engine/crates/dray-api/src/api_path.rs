@@ -102,8 +102,8 @@ impl ApiPath {
 /// One side of a transfer.
 ///
 /// The text form of a side is `/ROOT/PATH` at this endpoint, and `dray://HOST:PORT/ROOT/PATH` at
-/// another endpoint. The queue stores the text form. The text form does not depend on the names of
-/// the endpoints.
+/// another endpoint. The queue stores the text form. A stored side at this endpoint stays valid if
+/// the endpoint gets another name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Side {

@@ -1,5 +1,5 @@
-//! Enumerations of a request. Some repeat enumerations of dray-core and dray-sched, because these
-//! crates do not depend on the OpenAPI library and so have no schema.
+//! Enumerations of a request. Some repeat enumerations of dray-core and dray-sched. The originals
+//! have no schema, because these crates do not depend on the OpenAPI library.
 
 use dray_core::options::Order;
 use dray_sched::policy;

@@ -434,8 +434,8 @@ fn check_listed(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the source and all replicas have the same size. Places whose size neither the
-/// request nor a ticket answer states are not compared.
+/// Checks that the source and all replicas have the same size. A place is not compared if neither
+/// the request nor a ticket answer states its size.
 fn check_sizes(request: &Request) -> Result<()> {
     let mut known: Option<(&str, u64)> = None;
     let content = request.content.as_ref().and_then(|content| content.size);
