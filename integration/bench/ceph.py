@@ -1,4 +1,4 @@
-"""Measures copies into and out of a Ceph cluster beside Ceph's own benchmark and other copiers.
+"""Compares copies into and out of a Ceph cluster with Ceph's own benchmark and other copiers.
 
 ``python -m integration.bench.ceph`` prints the tables of docs/explanation/measured-ceph.md. The
 program starts a cluster of one monitor, one manager and three OSDs on this host. The OSDs keep
@@ -49,7 +49,8 @@ DEPTH = 12
 POOL = "bench"
 BASE = "rados bench"
 #: A program that copies a file by librados alone, and the ways to run it. ``rados bench`` writes
-#: zeros from one buffer. These ways show the cost of other bytes, and of reading the file.
+#: zeros from one buffer. These ways show the cost of bytes other than zeros, and of reading the
+#: file.
 LIBRADOS = Path(__file__).with_name("rados_copy.c")
 BY_LIBRADOS = {"memory": "librados, {depth} objects in memory", "file": "librados, file"}
 KEY, SECRET = "bench-access", "bench-secret-0123456789"

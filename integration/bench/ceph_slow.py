@@ -58,8 +58,9 @@ class Sizes:
 class Ended:
     """Times of one finished copy, in seconds."""
 
-    #: From the first sent object to the last sent object of which no replica is on OSD ``SLOW``.
-    #: Runs without a slow OSD leave out the same objects, so that the times can be compared.
+    #: From the first sent object to the last sent object that has no replica on OSD ``SLOW``. In
+    #: runs without a slow OSD, objects on this OSD are left out too, so that the times can be
+    #: compared.
     others: float
     #: From the start of the copy to the first sent object.
     before: float

@@ -19,8 +19,9 @@ LINUX = Path("/usr/src/linux-source-6.1.tar.xz")
 LINUX_BYTES = 1_298_681_992
 #: Number and mean size in bytes of the small files: 554 MB in total, as mdtmFTP's authors used.
 SMALL_FILES, SMALL_MEAN_BYTES = 50_000, 11_080
-#: N selected files may be as large as N + SLACK_FILES files of the mean size. Otherwise the large
-#: files would be left out.
+#: A file of Linux's sources is left out if the N files selected so far and this file are together
+#: larger than N + SLACK_FILES files of the mean size. Without this slack, large files would be left
+#: out.
 SLACK_FILES = 50
 #: Exponents of ten: the numbers of almost empty files.
 POWERS = (3, 4, 5, 6)

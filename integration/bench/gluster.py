@@ -1,4 +1,4 @@
-"""Measures copies to and from a GlusterFS volume, beside other tools and with one slow brick.
+"""Measures copies to and from a GlusterFS volume: dray beside other tools, and one slow brick.
 
 ``python -m integration.bench.gluster`` prints the tables of docs/explanation/measured-gluster.md.
 It starts GlusterFS on this host. Each of the three bricks is a file system of its own on a loop

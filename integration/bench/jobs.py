@@ -24,7 +24,7 @@ from integration.bench.path import WidePath, path
 from integration.bench.results import Results
 
 #: Tools that show the machine's own limits for the same bytes: TCP without files, a copy without a
-#: network, and a transfer with the least work that computes checksums at both ends.
+#: network, and the simplest transfer that computes checksums at both ends.
 LIMITS = ("iperf3-4", "cp", "by-hand")
 TOOLS = (
     *(dataclasses.replace(tool, sets="") for tool in peers.TOOLS if tool.name in LIMITS),

@@ -167,8 +167,8 @@ def network(congestions: list[str]) -> Iterator[Network]:
 def _allowed(congestions: list[str]) -> Iterator[None]:
     """Permit private networks to use these congestion controls, by changing the host's list.
 
-    The list is restored through a file that is opened here, because the meaning of its path depends
-    on the current network.
+    The file of the list is opened before the change and is used again to restore the list. The path
+    would name the list of another network namespace if the process had entered one meanwhile.
     """
     with ALLOWED.open("r+b", buffering=0) as file:
         before = file.read()

@@ -150,8 +150,8 @@ class Line:
     foreign_seconds: float = 0.0
     #: Median over the rounds of the time divided by that of ``cp -r``. 0 without a common round.
     of_base: float = 0.0
-    #: Median over the rounds of the time of the fastest peer of the same kind divided by the time
-    #: of the tool.
+    #: Median over the rounds of a ratio: the time of the fastest peer of the same kind, divided by
+    #: the time of the tool.
     of_peer: float = 0.0
     notes: tuple[str, ...] = ()
     rounds: int = 0

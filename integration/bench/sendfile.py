@@ -1,9 +1,10 @@
-"""Measure whether ``sendfile`` would save CPU time at a source: seconds per GB of both ends.
+"""Measure whether ``sendfile`` would save processor time at a source, in seconds per GB.
 
-``python -m integration.bench.sendfile FILE`` sends a file over loopback TCP in objects, in turns:
-``copy`` reads each object into a buffer and sends the buffer, as dray does. ``sendfile`` reads each
-object into a buffer for the checksum, and the kernel sends the object from the page cache. The
-processor time of both ends is counted. The other end writes nothing.
+``python -m integration.bench.sendfile FILE`` sends the objects of a file over loopback TCP,
+alternately in two ways. ``copy`` reads each object into a buffer and sends the buffer, as dray
+does. ``sendfile`` reads each object into a buffer only for the checksum, and the kernel sends the
+object from the page cache. The processor time of both ends is counted. The other end writes
+nothing.
 """
 
 from __future__ import annotations

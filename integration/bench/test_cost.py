@@ -1,4 +1,4 @@
-"""Limits for the number of instructions per file and per byte. Other load does not change them.
+"""Limits for the instructions per file and per byte. Other load does not change these numbers.
 
 Callgrind counts the instructions of the program, but not those of the kernel. The tests subtract
 the count of a small copy from that of a large copy, so the instructions at the start and at the end

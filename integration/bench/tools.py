@@ -129,7 +129,8 @@ class Scene:
 
         The kernel's scheduler treats the processes of a session as one group (sched(7), autogroup).
         Two ends in one session interrupt each other less than two ends in two sessions, which saves
-        a tenth of the time. Ends on separate hosts have no common session, and neither do services.
+        a tenth of the time. Services, and ends on separate hosts, have no common session. So the
+        measured ends must not share one either.
         """
         return ["setsid", *self._niced()]
 

@@ -33,8 +33,8 @@ RESULTS = FOLDER / "results.json"
 LINE = "iperf3-4"
 #: A program that does only the necessary work of a copy by dray.
 HOST = "by-hand"
-#: Two waiting times of clients count as equal if their ratio is at most this factor. The duration
-#: of a client's start varies. The value is estimated, not measured.
+#: Two waiting times of clients count as equal if their ratio is at most this factor, because the
+#: time that a client needs to start varies. The value is estimated, not measured.
 SAME_WAIT = 1.05
 
 HEADS = (
@@ -102,8 +102,7 @@ READING = """\
   checksums at both ends and stores them. Between two ends of dray, each byte is copied four times,
   because a source has to read the bytes to compute checksums ([why it
   copies](../decisions/0020-sources-send-from-buffers-without-sendfile.md)). dray would be faster
-  relative to XRootD with a kernel in which `sendfile` is cheaper, or with separate processors for
-  the two ends.
+  relative to XRootD if the two ends had separate processors.
 - With many small files, some of XRootD's own copies fail with the error *tpc authorization
   expired*, because the source's server does not answer the request that opens the file ([what could
   go wrong](../design/xrootd.md#what-could-go-wrong-and-what-is-done)). If this happens to dray,

@@ -1,7 +1,7 @@
 """Third-party copies between two XRootD servers: by XRootD's own means, and by dray.
 
-The server of the source is at the client's end, and the server of the destination at the far end.
-Both servers and the client run as an ordinary user.
+The server of the source is at the client's end of the network path, and the server of the
+destination is at the far end. Both servers and the client run as an ordinary user.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ DELEGATED = "with delegated credentials"
 ASKED = "and then the destination is asked for the checksum"
 KINDS = (LIMIT, STOCK, DRAY, PAGES, BOTH, DELEGATED, ASKED)
 
-#: Maximum number of files that are copied concurrently. One client of a data manager copies as
-#: many.
+#: Maximum number of files that are copied concurrently. One client of a data manager copies the
+#: same number of files concurrently.
 AT_ONCE = 10
 #: Start of the server's configuration line for copies. The name of the program follows. Copies
 #: beyond ``AT_ONCE`` wait.
@@ -350,7 +350,7 @@ def _dray_http(scene: Scene) -> Command:
 # --- all of them ----------------------------------------------------------------------------------
 
 #: Tools that show the machine's own limits for the same bytes: TCP without files, a copy without a
-#: network, and a transfer with the least work that computes checksums at both ends.
+#: network, and a minimal transfer that still computes checksums at both ends.
 LIMITS = ("iperf3-4", "cp", "by-hand")
 #: XRootD's own copy as shipped, with one stream. The other tools are compared with it.
 BASE = "stock"

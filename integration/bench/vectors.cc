@@ -1,4 +1,4 @@
-// Reads pieces of a file of an XRootD server, with one request per piece or per several pieces:
+// Reads pieces of a file of an XRootD server, with one message per piece or per several pieces:
 //   vectors URL WAY PIECE_BYTES STEP_BYTES PIECES AT_ONCE REQUESTS
 // WAY is "reads" (a message for each piece) or "vectors" (a message for all pieces of a request).
 // A request has PIECES pieces. STEP_BYTES is the distance between the starts of two pieces. AT_ONCE

@@ -1,8 +1,9 @@
 """Compare two builds of dray: medians, and the median ratio of interleaved pairs.
 
-``python -m integration.bench versions --before PROGRAM`` copies each data set with both programs,
-in turns that alternate which program runs first. A ratio of seconds below 1 means that the newer
-program is faster. Both programs run under the same load, so the ratios are steadier than the times.
+``python -m integration.bench versions --before PROGRAM`` copies each data set with both programs in
+each turn. The program that runs first alternates from turn to turn. A ratio of seconds below 1
+means that the newer program is faster. Both programs run under the same load, so the ratios are
+steadier than the times.
 """
 
 from __future__ import annotations

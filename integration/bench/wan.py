@@ -132,7 +132,7 @@ def measure_path(wide: WidePath, given: argparse.Namespace, results: Results) ->
     bound = carried(wide, size // 4) * 8
     results.facts.append(
         f"Plain TCP over the path without delay reached {free:.0f} Mbit/s without a rate limit,"
-        f" and {bound:.0f} Mbit/s with a limit of {megabits:g} Mbit/s, which includes the"
+        f" and {bound:.0f} Mbit/s with a limit of {megabits:g} Mbit/s. The limit includes the"
         " headers of Ethernet."
     )
     runs.say(results.facts[-1])

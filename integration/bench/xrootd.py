@@ -29,8 +29,8 @@ def server(
     :param is_near: start the server at the client's end of the network path, not at the far end.
     """
     port = machine.free_port()
-    # The server uses a folder with the server's name in its working folder. Create the folder here,
-    # so that it belongs to the server's user.
+    # The server uses a subfolder of its working folder, which has the name of the server. Create
+    # the subfolder here, so that it belongs to the server's user.
     state = scene.folder / name
     user = scene.give_to_nobody(state)
     state.mkdir(exist_ok=True)

@@ -181,7 +181,9 @@ percentage of S, that the tier can take and demote in one period under each poli
 - The column *no stop* shows the largest load at which no write stops. Here a policy may demote
   bytes of a version that is still being written, as in the paper.
 - The column *no stop, complete versions* shows the same if a policy demotes a version only after
-  the version is complete, as dray does. This lowers the largest load by one checkpoint, 3.6 % of S.
+  the version is complete, as dray does. In the rows *MaxEff*, *BBOS* and *BBOS, even*, this lowers
+  the largest load by one checkpoint, 3.6 % of S. In the rows *DataWarp* and *MaxBW*, it does not
+  change the largest load.
 - The column *stops permitted* shows the largest load if writes may stop.
 - The column *paper* shows the number of the paper.
 
@@ -219,8 +221,8 @@ The text of the paper has no numbers for the throughput. Its statements agree wi
 MaxBW is always the fastest policy. MaxEff is always slower than BBOS. BBOS is faster if the DWPP
 is smaller. With high congestion DataWarp is the slowest policy, because its writes overlap.
 
-*BBOS, even* uses the idle time between requests. With high congestion there is no idle time, and
-the throughput of *BBOS, even* differs from that of BBOS by at most half a percent.
+With *BBOS, even*, demotions use the idle time between requests. With high congestion there is no
+idle time, and the throughput of *BBOS, even* differs from that of BBOS by at most half a percent.
 
 ## Mean latency in seconds (Figure 5.4)
 
@@ -241,7 +243,8 @@ These results agree with the paper:
   highest mean latency. Where MaxBW has stops, it also has the highest single latency of all
   policies.
 - BBOS has a lower latency than MaxEff in every row.
-- With high congestion, the mean latency of DataWarp is similar to that of BBOS at 1.3 S.
+- With high congestion, the mean latency of DataWarp (1.0 S) is similar to the mean latency of BBOS
+  with a load of 1.3 S.
 
 One result differs. In the paper, with medium congestion, writes of MaxBW begin to wait "when the
 DWPP exceeds 1.6 S". In the model, a load of 1.6 S still fits: at the end of the 44 writes, 2060 GB

@@ -79,11 +79,11 @@ def page(results: dict[str, Any]) -> str:
 
 After a failure, an application restarts from its newest checkpoint. The mean time between its
 failures is its *MTBF*. The *hit ratio* is the part of all restarts that find this checkpoint on the
-fast tier. It depends on the order in which the tier chooses *victims*: the versions to demote or
-delete next. This page compares the hit ratio of BBOS with the hit ratios of other orders. It
-repeats section 5.3.4 of *User-Transparent Data Management for HPC Storage Systems* ("the paper";
-Figures 5.7 and 5.8). The functions of `dray_sched::tiers::victims` choose each demotion and each
-deletion, as in an endpoint. [Tiers](../../design/tiers.md) explains the terms.
+fast tier. It depends on the order in which the tier chooses *victims*: the versions (checkpoints)
+to demote or delete next. This page compares the hit ratio of BBOS with the hit ratios of other
+orders. It repeats section 5.3.4 of *User-Transparent Data Management for HPC Storage Systems* ("the
+paper"; Figures 5.7 and 5.8). The functions of `dray_sched::tiers::victims` choose each demotion and
+each deletion, as in an endpoint. [Tiers](../../design/tiers.md) explains the terms.
 
 ## Model
 
@@ -134,7 +134,7 @@ columns show hit ratios, except *BBOS / FIFO*.
 ![Hit ratio at each load and range of the MTBF](bbos-restarts.svg)
 
 The paper reports that BBOS has up to 3.4 times as many hits as LRU and FIFO. In another sentence it
-says 3.1 times. In the table, which shows means over many runs, the largest quotient is
+says 3.1 times. In the table, which shows means over many runs, the largest such quotient is
 {largest["of_means"]:.2f}. A mean of 3.1 is impossible: With FIFO, the fast tier contains the S
 bytes that were written last. So at a load of 2.1 S the mean hit ratio of FIFO is 1 / 2.1. The hit
 ratio of BBOS is at most 1, which is 2.1 times as high.
@@ -191,9 +191,9 @@ is 1.9 S. There are
   is never more than two percentage points below the hit ratio with the true MTBF.
 - The columns *true MTBF, then* and *estimate, then* show the mean hit ratio with the true MTBF and
   with the estimate, after these periods.
-- The column *restarts lost* shows how many more restarts in a whole run read from the slow tier
-  with the estimate than with the true MTBF. The column *of all* shows these restarts as a part of
-  all restarts of the run.
+- The column *restarts lost* counts restarts of a whole run that read from the slow tier. It shows
+  by how much their number is greater with the estimate than with the true MTBF. The column *of all*
+  shows this difference as a part of all restarts of the run.
 
 {learning(results)}
 

@@ -66,8 +66,8 @@ The table compares orders in which the source sends the objects. Each number is 
 
 Even in the first row, the source skips busy links, so a stuck link delays only the files on this
 link. But nearly every dataset has files on the stuck link, so nearly all datasets wait for it. In
-the second row, the source first sends the dataset that is nearest to complete. This completes the
-datasets without files on the stuck link earlier.
+the second row, the source first sends the dataset that is nearest to complete. So the datasets
+without files on the stuck link are complete earlier.
 
 In the third row, the source also gives up a link from which nothing has arrived for many times the
 usual time of an object. This helps all datasets. The source then reads the replicas of those

@@ -1,9 +1,9 @@
 """Real copies of folders of different sizes over a limited link.
 
-``python -m integration.simulation.datasets_real`` takes two minutes. It copies the same files as
-several datasets, and as one dataset in the order first come, first served. It writes
-``datasets-real.json`` and ``datasets-real.md`` into docs/explanation/experiments. ``DRAY_PROGRAM``
-names the program dray, by default the release build.
+``python -m integration.simulation.datasets_real`` takes two minutes. It copies the same files in
+two ways: as several datasets, or as one dataset whose objects are sent first come, first served. It
+writes ``datasets-real.json`` and ``datasets-real.md`` into docs/explanation/experiments.
+``DRAY_PROGRAM`` names the program dray, by default the release build.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def means(value: dict[str, Any], way: str) -> list[float]:
 
 
 def bounds(value: dict[str, Any]) -> dict[str, float]:
-    """Return the mean completion time in seconds, as if only the transfer over the link took time.
+    """Return the mean completion time of the datasets if only the link took time, in seconds.
 
     ``one``: the datasets are sent in the order of their names. ``several``: the smallest first, the
     order with the lowest mean.

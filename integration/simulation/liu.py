@@ -145,7 +145,7 @@ def page(results: Results) -> str:
 
 Liu, Tieman, Kettimuthu and Foster (*A data transfer framework for large-scale science experiments*,
 2010) moved two data sets between two sites: tray03 (34 GB in 4,335 files), and a minute later
-tray05 (19 GB in 2,432 files). They repeated this under three policies. Table 2 of their paper shows
+tray05 (19 GB in 2,432 files). They did this under three policies. Table 2 of their paper shows
 the time of each transfer. On this page, dray's policies schedule the same two transfers in the
 [fluid model](../../design/scheduling.md#the-fluid-model).
 
@@ -200,7 +200,7 @@ For comparison, the transfer of one object takes {results.object_seconds * 1e3:.
 
 ![Gigabytes over time under round robin](liu-round-robin.svg)
 
-In Figure 14 of the paper, a data set moves about 400 MB in each turn. In the model, there were
+In Figure 14 of Liu et al., a data set moves about 400 MB in each turn. In the model, there were
 {len(turns)} full turns while both data sets were present. A data set moved {min(turns):.1f} to
 {max(turns):.1f} MB in a turn, and {mean:.2f} MB on average. The numbers differ from 400 MB because
 an object is always completed; its bytes beyond the 400 MB are subtracted from the next turn of the

@@ -198,10 +198,11 @@ objects here, and 381 objects at the sizes of the paper.
 
 ![MiB over seconds under priority](liu-scaled-priority.svg)
 
-Under the policy *priority*, the endpoint held the transfer of the first data set {held_after:.2f} s
-after the second data set was submitted. From then until the second data set was done, the first
-transfer moved {priority.moved_held / 1024:.0f} KiB. A held transfer may complete the objects that
-are already on its {STREAMS} streams, which are at most {2 * STREAMS * OBJECT_BYTES // 1024} KiB.
+Under the policy *priority*, the endpoint began to hold the transfer of the first data set
+{held_after:.2f} s after the second data set was submitted. From then until the second data set was
+done, the first transfer moved {priority.moved_held / 1024:.0f} KiB. A held transfer may complete
+the objects that are already on its {STREAMS} streams, which are at most
+{2 * STREAMS * OBJECT_BYTES // 1024} KiB.
 
 ## Turns
 

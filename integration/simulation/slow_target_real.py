@@ -1,9 +1,9 @@
 """Real copies while each of eight storage targets in turn has a tenth of its usual speed.
 
-``python -m integration.simulation.slow_target_real`` takes four minutes. ``--limit-target`` limits
-the targets, and ``--rate`` the link. The module writes ``slow-target-real.json`` and
-``slow-target-real.md`` into docs/explanation/experiments. ``DRAY_PROGRAM`` names the program dray,
-by default the release build.
+``python -m integration.simulation.slow_target_real`` takes four minutes. The options
+``--limit-target`` and ``--rate`` of ``dray cp`` limit the targets and the link. The module writes
+``slow-target-real.json`` and ``slow-target-real.md`` into docs/explanation/experiments.
+``DRAY_PROGRAM`` names the program dray, by default the release build.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ def wrong_versions(fast: Path, slow: Path, sums: Sums, tier: Tier) -> Sums:
 
 
 def check(endpoint: Endpoint, fast: Path, slow: Path, sums: Sums) -> int:
-    """Return the number of versions with a wrong copy in each of five checks.
+    """Return the number of versions that have a wrong copy in all of five checks.
 
     A version may change its state during a check, and then only seems wrong.
     """

@@ -34,7 +34,8 @@ class Scale:
 
 
 #: The paper on BBOS (docs/design/tiers.md), with sizes divided by 1000 and bandwidths by 25. In the
-#: paper, a checkpoint has 80 GB. S is assumed to be 2.2 TB.
+#: paper, a checkpoint has 80 GB. The paper does not state the capacity S of the fast tier; 2.2 TB
+#: is assumed.
 PAPER = Scale(
     capacity=2200 * MB,
     version=80 * MB,

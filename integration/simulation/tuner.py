@@ -115,7 +115,8 @@ tuner gets four samples per second
 
 The tables compare these tuners:
 
-- *No tuner*: the transfer has {results["start"]} streams, readers and writers all the time.
+- *No tuner*: the transfer has {results["start"]} streams, and as many readers and writers,
+  all the time.
 - *DTL's rule* (Liu and others): the rule begins with {results["dtl_start"]} threads. Each thread
   has one stream, one reader and one writer. The rule gets the same samples as the other tuners.
 - *Ours*: the tuner of dray. It begins with {results["start"]} streams, readers and writers, as a
@@ -150,7 +151,8 @@ three tenths after a step that added threads.
 
 ## Numbers at which the far side fails
 
-- The column *fails above* shows the largest number at which the far side does not fail.
+- The column *fails above* shows the largest number of streams or threads at which the far side does
+  not fail.
 - The column *times exceeded* shows how often a tuner went above this number in a run, as the mean
   over all runs.
 - The column *longest* shows the longest time in any run for which the tuner stayed above this
@@ -184,8 +186,9 @@ the path:
 
 ## The number over time
 
-Each picture shows one run of *ours* and one run of *DTL's rule* on one path, and the best fixed
-number for these disturbances.
+Each picture shows the number of streams or threads on one path, in one run of *ours* and in one run
+of *DTL's rule* with the same disturbances. It also shows the best fixed number for these
+disturbances.
 
 {paths}
 """
