@@ -87,8 +87,8 @@ impl Authenticator {
         };
         for issuer in &config.issuer {
             if let Some(word) = keys_missing(issuer) {
-                // Only warn: the file may appear later, and tokens of other issuers can be
-                // verified.
+                // Only warn: the file with the keys may appear later, and tokens of other issuers
+                // can be verified.
                 tracing::warn!("{word}");
             }
         }
@@ -204,8 +204,8 @@ impl Access for Authenticator {
             );
             return Err(denied(action, path, cause));
         }
-        // The endpoint's own transfers need no rule of the root, as if they had scopes: the
-        // configuration names their owner and roots.
+        // If the root has no rule, the endpoint's own transfers have access, like a token with
+        // scopes. The configuration names the owner and the roots of these transfers.
         self.ask_root(owner, by_token || is_own, action, path)
     }
 }
@@ -430,8 +430,8 @@ mod tests {
     fn a_token_is_no_certificate_whatever_its_subject_says() {
         for subject in ["/DC=ch/CN=alice", "/CN=a/emailAddress=a@example.org"] {
             assert!(is_certificate(subject), "{subject}");
-            // Such a principal remains, for example, after its issuer was removed from the
-            // configuration.
+            // The queue may still have transfers of such a principal of a token, for example after
+            // the token's issuer was removed from the configuration.
             assert!(!is_certificate(&format!("{subject}@https://i.example")));
         }
         assert!(!is_certificate("alice@https://i.example"));
