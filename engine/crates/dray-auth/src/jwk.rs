@@ -177,9 +177,9 @@ struct RawKey {
 }
 
 impl KeySet {
-    /// Parses a JWK set as an issuer serves it. Keys of other kinds, keys for other uses, and keys
-    /// with invalid fields are ignored, as RFC 7517, section 5 requires. `fetched_at` is the time
-    /// at which the set was fetched, in seconds since 1970.
+    /// Parses a JWK set as an issuer serves it. Only RSA, P-256 and P-384 keys for signatures are
+    /// used. All other keys, and keys with invalid fields, are ignored, as RFC 7517, section 5
+    /// requires. `fetched_at` is the time at which the set was fetched, in seconds since 1970.
     ///
     /// # Errors
     /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) if `json` is not a JWK set, is too

@@ -1,5 +1,5 @@
-//! Maps a principal to an account with ordered rules. A default applies to principals that match no
-//! rule.
+//! Applies ordered rules that map a principal to an account. A default applies to principals that
+//! match no rule.
 
 use crate::escape::{misconfigured, shown};
 use crate::token::Verified;
@@ -145,8 +145,8 @@ impl Mapping {
     /// Returns the owner to which the rules map a principal.
     ///
     /// # Errors
-    /// [`ErrorKind::PermissionDenied`] if a rule refuses the principal, or if no rule matches under
-    /// [`Unmapped::Refuse`].
+    /// [`ErrorKind::PermissionDenied`] if a rule refuses the principal, or if no rule matches and
+    /// the default is [`Unmapped::Refuse`].
     pub fn owner(&self, principal: &Principal) -> Result<Owner> {
         let refuse = |cause: String| {
             Error::new(

@@ -39,8 +39,8 @@ impl Resource {
     }
 
     /// Parses an absolute URI path (RFC 3986, section 3.3). Names are separated by single slashes.
-    /// A byte that a URI path must not contain is written as `%HH` and decoded once. A slash at the
-    /// end means a folder.
+    /// A byte that a URI path must not contain is written as `%HH`. The path is decoded only once.
+    /// A slash at the end means a folder.
     ///
     /// # Errors
     /// [`ErrorKind::PathEscapes`] for `.` and `..`, plain or percent-encoded.

@@ -206,9 +206,9 @@ impl Issuers {
     ///
     /// # Errors
     /// [`Refusal::UnknownKey`] if the caller should fetch the issuer's keys again.
-    /// [`Refusal::Refused`] with an [`Unauthorized`](dray_core::ErrorKind::Unauthorized) that
-    /// states the reason. The errors quote only the token's issuer, audience, algorithm, key id and
-    /// scopes.
+    /// [`Refusal::Refused`] for every other fault: an
+    /// [`Unauthorized`](dray_core::ErrorKind::Unauthorized) that states it. The errors quote only
+    /// the token's issuer, audience, algorithm, key id and scopes.
     pub fn verify(&self, token: &[u8], now: u64) -> Result<Verified, Refusal> {
         let parts = Parts::split(token)?;
         let header: Header = decoded(parts.header, "header")?;

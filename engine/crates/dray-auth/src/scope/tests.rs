@@ -166,8 +166,8 @@ fn name() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Compares with an independent implementation, which decodes the paths and compares them name
-    /// by name.
+    /// Checks the answer of [`Scopes::allows`] with an independent implementation, which decodes
+    /// the path of the scope and the path of the request, and compares them name by name.
     #[test]
     fn no_spelling_of_a_path_widens_a_scope(
         granted in prop::collection::vec(name(), 0..4),

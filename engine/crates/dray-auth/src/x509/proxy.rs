@@ -1,5 +1,5 @@
-//! Proxy certificates (RFC 3820): the holder of a key signs a certificate for a new key, valid for
-//! some hours.
+//! Proxy certificates (RFC 3820): the holder of a key signs a certificate for a new key. The
+//! certificate is valid for some hours.
 //!
 //! This module refuses proxies from before the RFC, which have no extension or the extension of
 //! Globus's draft. It also refuses proxies with a policy other than "all rights" or "limited",
