@@ -54,8 +54,8 @@ fn main() {
 fn run() -> Exit {
     let dray = match Dray::try_parse_from(words(std::env::args_os())) {
         Ok(dray) => dray,
-        // clap reports `--help` and `--version` as errors too. `exit` returns 0 for these two, and
-        // 2 for all other errors.
+        // clap reports `--help` and `--version` as errors too. `exit` ends the process with exit
+        // code 0 for these two, and with 2 for all other errors.
         Err(error) => error.exit(),
     };
     let done = match &dray.command {
