@@ -287,8 +287,8 @@ mod tests {
             );
         }
 
-        /// Compares with another library: the bytes in one piece, and the bytes in pieces of odd
-        /// lengths.
+        /// Compares with another library: the bytes in one piece, and the bytes in pieces of a
+        /// random length.
         #[test]
         fn crcs_are_those_of_another_crate(
             data in prop::collection::vec(any::<u8>(), 0..200_000),

@@ -25,7 +25,7 @@
 //! Invariants:
 //!
 //! - A connection never has more open calls than its depth.
-//! - A call gets a connection if the mapping permits a connection that has capacity.
+//! - A call gets a connection if the policy permits a connection that has capacity.
 //! - A slow connection is still used from time to time, unless it is down. So its measured time
 //!   stays up to date.
 
@@ -130,8 +130,8 @@ struct Line {
     /// End of the last call on this connection.
     ended: Time,
     passed: u32,
-    /// Set while the connection is broken: the end of the pause, and the number of consecutive
-    /// failures.
+    /// Set while the connection is broken: the end of the pause before the next try, and the number
+    /// of consecutive failures.
     down: Option<(Time, u32)>,
 }
 
@@ -414,8 +414,8 @@ impl Line {
         });
     }
 
-    /// Returns the ratio of this connection's time to the median time if the connection is slow,
-    /// otherwise 1.
+    /// Returns how many times the median this connection's time per page is, if the connection is
+    /// slow. Otherwise returns 1.
     fn slowness(&self, usual: Option<u64>) -> u64 {
         let times = self.page.zip(usual).map(|(own, usual)| own / usual.max(1));
         times.filter(|times| *times >= SLOW_TIMES).unwrap_or(1)

@@ -60,7 +60,7 @@ pub struct Extent {
     /// Size of a stripe in bytes; never zero.
     pub stripe_bytes: u64,
     /// Targets in the order of the stripes; never empty. Stripes are counted from the beginning of
-    /// the file, as Lustre does: the byte at `offset` is in stripe `offset / stripe_bytes`. If a
+    /// the file, as in Lustre: the byte at `offset` is in stripe `offset / stripe_bytes`. If a
     /// store counts from the beginning of the extent, it rotates this list.
     pub targets: Vec<TargetId>,
 }

@@ -14,8 +14,8 @@ pub struct Name(pub(crate) Arc<[u8]>);
 /// Maximum length of a name in bytes. All common file systems have this POSIX `NAME_MAX`.
 pub const NAME_LENGTH_MAX: usize = 255;
 
-/// Maximum length in bytes of a relative path in a manifest. The limit exceeds every `PATH_MAX`, so
-/// that deep trees can be copied, and still bounds the memory for a path.
+/// Maximum length in bytes of a path below a root. The limit exceeds every `PATH_MAX`, so that deep
+/// trees can be copied, and still bounds the memory for a path.
 pub const PATH_LENGTH_MAX: usize = 64 * 1024;
 
 /// Prefix of dray's own names: partial files and log folders. The source does not send such names,
@@ -135,8 +135,8 @@ impl Serialize for RelPath {
     }
 }
 
-/// Formats bytes that are not a path. Valid UTF-8 is unchanged. Control characters and all other
-/// bytes become `\xHH`, and a backslash becomes `\\`.
+/// Formats bytes that are not a path. The bytes of control characters, and bytes that are not valid
+/// UTF-8, become `\xHH`. A backslash becomes `\\`. All other characters are unchanged.
 #[must_use]
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());

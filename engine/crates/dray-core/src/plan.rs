@@ -122,11 +122,11 @@ const DIVISORS_TRIED: u64 = 4096;
 /// `sink_step` are the steps of its layouts ([`crate::Layout::step`]); zero stands for a layout
 /// without borders.
 ///
-/// If the result divides a step, no object crosses a border of this layout. The result divides both
-/// steps if [`OBJECT_BYTES_STRIPED_MIN`] and [`OBJECTS_PER_STRIPED_FILE_MAX`] permit this.
-/// Otherwise it divides the sink's step or, if this is not permitted either, the source's step.
-/// Without any permitted step, it is the size of [`object_bytes_for`]. A file of at most `asked`
-/// bytes is one object in any case.
+/// If the object size divides the step of a layout, no object crosses a border of that layout. The
+/// result divides both steps if [`OBJECT_BYTES_STRIPED_MIN`] and [`OBJECTS_PER_STRIPED_FILE_MAX`]
+/// permit this. Otherwise it divides the sink's step or, if this is not permitted either, the
+/// source's step. Without any permitted step, it is the size of [`object_bytes_for`]. A file of at
+/// most `asked` bytes is one object in any case.
 #[must_use]
 pub fn object_bytes_within(
     size: u64,
@@ -148,8 +148,9 @@ pub fn object_bytes_within(
     found.and_then(NonZeroU64::new).unwrap_or(usual)
 }
 
-/// Returns the greatest divisor of `step` from `least` to `most`. After [`DIVISORS_TRIED`] numbers,
-/// returns a smaller power of two instead. Returns `None` if there is no such divisor.
+/// Returns the greatest divisor of `step` that is at least `least` and at most `most`. If
+/// [`DIVISORS_TRIED`] candidates do not divide `step`, returns a power of two that does. Returns
+/// `None` if that power is less than `least`, or if there is no divisor.
 fn divisor(step: u64, least: u64, most: u64) -> Option<u64> {
     if step == 0 {
         return None;

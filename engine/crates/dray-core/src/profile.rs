@@ -220,12 +220,12 @@ impl Profile {
         self.sink.join(&other.sink);
     }
 
-    /// Returns the bottleneck of the transfer: a stage with at least a third of the time of its
-    /// end. If the source's longest own stage took at least as long as all its waits for the sink,
-    /// this stage is the bottleneck. Otherwise the longest stage in which the sink worked is the
-    /// bottleneck. If the sink had no such stage, the result is the stage in which the source
-    /// waited longest for the sink. In this case the pool of the sink is too small, or the answers
-    /// of the sink take long.
+    /// Returns the bottleneck of the transfer: a stage that took at least a third of the total time
+    /// of its end (source or sink). If the source's longest own stage took at least as long as all
+    /// its waits for the sink, this stage is the bottleneck. Otherwise the longest stage in which
+    /// the sink worked is the bottleneck. If the sink had no such stage, the result is the stage in
+    /// which the source waited longest for the sink. In this case the pool of the sink is too
+    /// small, or the answers of the sink take long.
     #[must_use]
     pub fn bottleneck(&self) -> Option<Stage> {
         let at_work = |stage| stage != Stage::Arrival;

@@ -1,9 +1,10 @@
 //! Chooses a setting for calls of one kind. The first choice follows Mulconn's rule. Later choices
 //! follow measured throughput.
 //!
-//! The possible settings form an ordered list. The first setting is thread to single. The second is
-//! thread to multiple with whole calls. The others are thread to multiple with calls cut into 2, 4,
-//! ... pieces, up to the number of connections.
+//! The possible settings form an ordered list. The first setting is [`Mapping::ThreadToSingle`].
+//! The second is [`Mapping::ThreadToMultiple`] with whole calls. The others are
+//! [`Mapping::ThreadToMultiple`] with calls cut into 2, 4, ... pieces, up to the number of
+//! connections.
 //!
 //! From time to time the current setting is compared with a neighbour in the list, or with the
 //! second setting. A comparison has three windows: the current setting, the other setting, and the
@@ -199,8 +200,8 @@ impl Choice {
         }
     }
 
-    /// Returns the setting by Mulconn's rule. It has the highest throughput if the connections are
-    /// the only bottleneck.
+    /// Returns the index of the setting that Mulconn's rule selects. This setting has the highest
+    /// throughput if the connections are the only bottleneck.
     fn ruled(&self, threads: usize) -> usize {
         let is_enough = threads >= self.connections;
         match (self.flow.direction, self.flow.waits) {
@@ -241,8 +242,7 @@ impl Choice {
         }
     }
 
-    /// Sets the number of windows to wait for the neighbours of the current setting, before any
-    /// neighbour has been tried.
+    /// Sets, for each setting, the number of windows to wait before the first trial of the setting.
     fn expect(&mut self) {
         let own = as_f64(self.at_work(self.at).max(1) as u64);
         let is_guess = self.flow

@@ -3,8 +3,8 @@
 use super::{Extent, Layout, extent_at};
 use crate::{ByteRange, TargetId};
 
-/// Iterator over the parts of a file that lie on one target. Each part ends at a border of the
-/// layout or at the end of the range, so two neighbouring parts may have the same target.
+/// Iterator over the parts of a range of a file, each with its target. A part ends at a border of
+/// the layout or at the end of the range, so two neighbouring parts may have the same target.
 #[derive(Debug)]
 pub struct Runs<'a> {
     layout: &'a Layout,
@@ -121,8 +121,8 @@ fn composite_step(extents: &[Extent], size: u64) -> u64 {
     step
 }
 
-/// Returns the step of two layouts with the steps `a` and `b`. Zero stands for a layout without
-/// borders.
+/// Returns the step of the borders of two layouts together, if their own steps are `a` and `b`.
+/// Zero stands for a layout without borders.
 #[must_use]
 pub fn common_step(a: u64, b: u64) -> u64 {
     common(a, b)
