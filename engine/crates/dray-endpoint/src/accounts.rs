@@ -41,7 +41,7 @@ impl Deref for Opened<'_> {
 }
 
 impl Accounts {
-    /// Creates the accounts as `config` sets them (`setuid`, `setuid_min`).
+    /// Returns the rules for accounts that `config` sets (`setuid`, `setuid_min`).
     ///
     /// # Errors
     /// [`ErrorKind::PermissionDenied`] if `setuid` is set and this process lacks the right to

@@ -1,7 +1,7 @@
 //! The audit log: one JSON object per line. Lines are appended to a file and never changed.
 //!
-//! Not for: tokens, tickets, or any other secret. A reader of the log may not have the right to do
-//! the actions in the log.
+//! Not for: tokens, tickets, or any other secret, because a reader of the log may lack the right to
+//! do the actions in the log.
 
 use dray_api::ErrorParts;
 use dray_core::lock::LockExt;

@@ -364,8 +364,8 @@ impl Commands for Dispatcher {
     }
 
     fn changed(&self, id: &TransferId) {
-        // The next round of shares reads the changed request, and the next decision uses the
-        // changed priority.
+        // The next division of the bandwidth reads the changed request. The next decision of the
+        // policy uses the changed class, priority and deadline.
         if let Some(running) = self.0.state().running.get_mut(id) {
             running.moving.changed();
             running.is_stale = true;
@@ -482,7 +482,7 @@ impl DispatcherInner {
         };
         let monitor = Monitor::new(&self.queue, input, Arc::clone(&slot.moving));
         // A caller may have asked to stop the transfer before the session was in the table of
-        // running sessions.
+        // running sessions. So read the stored wish of the caller and stop the session now.
         if let Ok(Some(wish)) = self.queue.wish(&input.id) {
             stop(&slot.moving, wish);
         }

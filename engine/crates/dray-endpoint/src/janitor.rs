@@ -74,8 +74,8 @@ impl Policy {
     }
 }
 
-/// Returns true if the transfer has not ended. The data of such a transfer is no orphan, however
-/// old it is.
+/// A function that returns true if a transfer has not ended. The data of such a transfer is no
+/// orphan, however old it is.
 pub type IsWanted = Box<dyn Fn(&TransferId) -> Result<bool> + Send + Sync>;
 
 /// Removes orphaned partial data in rounds.

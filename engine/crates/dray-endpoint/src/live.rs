@@ -26,8 +26,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// memory, and later sessions still get a part. The value is estimated, not measured.
 const EXTRA_PART: u64 = 8;
 
-/// Bytes of memory for entries that are announced and not closed. A further 1/8 of the memory for
-/// buffers is added.
+/// Bytes of memory, for all sessions together, for entries that are announced and not closed. A
+/// further 1/8 of the memory for buffers is added.
 const LIVE_BYTES: u64 = 24 << 20;
 
 /// Bytes of memory for one entry at each end. Measured: 900 bytes with a name of usual length, and
@@ -182,8 +182,8 @@ impl Live {
             .collect()
     }
 
-    /// Returns the exhausted limit that prevents another session of this owner driven by this
-    /// endpoint. `None` if a slot is free.
+    /// Returns the exhausted limit that prevents this endpoint from driving another session of this
+    /// owner. Returns `None` if a slot is free.
     #[must_use]
     pub fn lack(&self, owner: &str) -> Option<Lack> {
         self.table().lack(&self.0.bounds, owner, true)
@@ -280,8 +280,8 @@ impl Bounds {
     #[must_use]
     pub fn for_active(memory: u64, active: u32, of_owner: u32) -> Self {
         let own = |active: u32| active.saturating_add(active.div_ceil(4));
-        // Have at least one slot more than `own`. With one active transfer, `own` is two: the
-        // promised transfer's additional slot would otherwise take the last slot.
+        // Have at least one slot more than `own`, so that other ends always have a slot. With one
+        // active transfer, `own` is two, and twice `active` would also be two.
         let all = |active: u32| active.saturating_mul(2).max(own(active).saturating_add(1));
         let (active, of_owner) = (active.max(1), of_owner.max(1));
         Self {

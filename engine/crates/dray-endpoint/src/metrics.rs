@@ -23,8 +23,8 @@ use std::time::Duration;
 const BUCKETS: [f64; 10] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
 /// Maximum number of series. A series is a combination of route, method and status code. Beyond the
-/// limit, new series are not counted. The API has about forty routes and a dozen codes, so only
-/// labels chosen by callers could exceed the limit.
+/// limit, new series are not counted. The API has about fifty routes and a dozen codes, so the
+/// limit is reached only if a defect lets callers choose a label.
 const SERIES_MAX: usize = 2_000;
 
 #[derive(Debug, Default)]

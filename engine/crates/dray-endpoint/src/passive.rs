@@ -45,7 +45,7 @@ const PATH_LETTERS_MAX: usize = 256;
 const KEY_WAITS_PART: usize = 4;
 
 /// Returns the permits for drivers that wait for an issuer's keys concurrently. `pending_max` is
-/// the maximum number of connections of the listener whose session has not begun.
+/// the maximum number of the listener's connections whose session has not begun.
 #[must_use]
 pub fn key_waits(pending_max: usize) -> Semaphore {
     Semaphore::new((pending_max / KEY_WAITS_PART).max(1))
@@ -370,8 +370,8 @@ impl Handler for Passive {
         }
         let entries = &mut agreed.limits.live_entries_max;
         *entries = session.slot.live_entries.min(*entries);
-        // `prepare` runs on the session's own thread. Threads started by that thread inherit its
-        // account.
+        // Change the account here, because `prepare` runs on the session's own thread. Threads
+        // started by that thread inherit its account.
         let refused = |error: &Error| self.audit.refused(&session.deed, error);
         let entered = self.accounts.enter(right.owner());
         let root = entered.and_then(|()| self.accounts.root(touch.root));

@@ -46,7 +46,7 @@ const TICKETS_INTERVAL: Duration = Duration::from_secs(1);
 /// The value is estimated, not measured.
 const PENDING_MAX: u32 = 128;
 
-/// Returns the maximum number of connections of the listener whose session has not begun.
+/// Returns the maximum number of the listener's connections whose session has not begun.
 fn pending_max(config: &Config) -> usize {
     limit(config.limits.connections.clamp(16, PENDING_MAX))
 }
@@ -112,8 +112,8 @@ impl Stop {
 pub struct Stopper(Arc<Stop>);
 
 impl Stopper {
-    /// Asks the endpoint to stop. The endpoint starts no new work and ends its sessions, with
-    /// durable data kept. Then [`Endpoint::run`] returns.
+    /// Asks the endpoint to stop. The endpoint starts no new work and ends its sessions. Durable
+    /// data is kept. Then [`Endpoint::run`] returns.
     pub fn stop(&self) {
         self.0.ask();
     }
@@ -130,8 +130,8 @@ const fn unswept(is_setuid: bool, is_root: bool) -> Option<&'static str> {
     None
 }
 
-/// Returns the part that runs sessions. It trusts the configured authorities for certificates of
-/// other endpoints.
+/// Returns the session runner. It accepts certificates of other endpoints that the configured
+/// authorities have issued.
 fn session_runner(
     config: &Arc<Config>,
     roots: &Roots,

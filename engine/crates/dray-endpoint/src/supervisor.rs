@@ -1,7 +1,7 @@
 //! Threads that end together.
 //!
-//! Invariant owned here: if one thread ends, by a panic or because the system refused to start it,
-//! the other threads are told to end.
+//! Invariant owned here: if one thread ends or panics, or if the system refuses to start it, the
+//! other threads are told to end.
 
 use dray_core::Result;
 use dray_link::threads;

@@ -341,8 +341,8 @@ impl Memory {
         self.period = self.period.max(period);
     }
 
-    /// Returns true if the regular scan is due, or if an earlier scan is due after a noticed
-    /// change.
+    /// Returns true if the regular scan is due, or if a change was noticed and the scan for this
+    /// change is due.
     fn is_scan_due(&self, now: Instant) -> bool {
         now >= self.next_scan || (self.is_hinted && now >= self.next_hinted)
     }

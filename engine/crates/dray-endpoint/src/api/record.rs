@@ -116,8 +116,8 @@ impl Call {
         let slots = self.record.0.lock_unpoisoned();
         let (owner, principal) = slots.principal.clone().unwrap_or_default();
         if principal.is_empty() {
-            // The caller was not authenticated. Such lines are limited in rate and contain no text
-            // from the caller.
+            // The caller was not authenticated. The audit log limits the rate of lines about such
+            // callers, and the lines contain no text from the caller.
             audit.stranger(&self.peer, &by_code());
             return;
         }

@@ -17,8 +17,8 @@ pub struct Refusal {
     error: Error,
     code: StatusCode,
     admission: Option<Box<Admitted>>,
-    /// True if the cause quotes the request. The quoted text may contain a secret in the wrong
-    /// place.
+    /// True if the cause quotes the request. The quoted text may contain a secret that the caller
+    /// wrote into a wrong field.
     is_quoting: bool,
 }
 

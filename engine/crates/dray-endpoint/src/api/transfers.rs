@@ -21,7 +21,8 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 /// Interval at which a waiting call reads the transfer again, even without an event. Each read
-/// counts as a request of the caller, so a transfer with `bound_seconds` is not cancelled.
+/// counts as a request of the caller, so a transfer with `bound_seconds` is not cancelled while a
+/// call waits for it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 type Shared = State<Arc<Api>>;

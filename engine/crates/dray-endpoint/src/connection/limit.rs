@@ -31,8 +31,9 @@ const TOLD_EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct Place {
     address: IpAddr,
-    /// Start of the connection's idle time. This is the time of the answer to the last request on
-    /// the connection. Before the first answer, this is the time at which the connection arrived.
+    /// Start of the connection's idle time. This is the time of the answer to the last
+    /// authenticated request on the connection. Before the first such answer, this is the time at
+    /// which the connection arrived.
     since: Instant,
     /// True if the connection had an authenticated request.
     has_proved: bool,
@@ -105,8 +106,8 @@ impl ConnectionTable {
 
     /// Gives a new connection a slot. If no slot is free, the idle connection that
     /// [`Places::weakest`] returns loses its slot. If all connections have requests in progress,
-    /// the new connection gets one of a few slots above the limits. Returns `None` if these are
-    /// taken too.
+    /// the new connection gets one of a few slots above the limits, or the slot above the limits of
+    /// an idle connection from the same address. Returns `None` if there is no such slot.
     pub(crate) fn take(
         self: &Arc<Self>,
         address: IpAddr,

@@ -19,8 +19,9 @@ use dray_queue::{CandidateQuery, QueuedTransfer};
 use dray_sched::policy::{self, Load, Pair, Phase, Transfer, View};
 use std::collections::{HashMap, HashSet};
 
-/// Maximum number of queued transfers in the view of one decision. If the lines contain more, the
-/// next decision starts with the first line that this decision left out.
+/// Maximum number of queued transfers in the view of one decision. If the lines of the queue
+/// contain more transfers, the next decision starts with the first line that this decision left
+/// out.
 const WAITING_MAX: usize = 2_000;
 
 /// Maximum number of transfers whose last session's end is remembered. For all other transfers, the

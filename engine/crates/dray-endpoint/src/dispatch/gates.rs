@@ -19,8 +19,8 @@ impl DispatcherInner {
             stale.map(|(id, _)| id.clone()).collect()
         };
         for id in stale {
-            // Cleared before the request is read. If a caller changes the request during the read,
-            // the flag is set again, and the next round reads the request again.
+            // Clear the flag before the request is read. If a caller changes the request during the
+            // read, the flag is set again, and the next round reads the request again.
             if let Some(running) = self.state().running.get_mut(&id) {
                 running.is_stale = false;
             }
@@ -107,8 +107,8 @@ impl DispatcherInner {
     }
 
     /// Ends a session in favour of another transfer. The transfer of the ended session is queued
-    /// again, and its durable data is kept. The owner gets a notice only after the session has
-    /// ended for this reason, because the transfer may complete before the session ends.
+    /// again, and its durable data is kept. The owner gets a notice when the session has ended for
+    /// this reason, and not before, because the transfer may still complete first.
     pub(super) fn release(&self, id: &TransferId) {
         if let Some(running) = self.state().running.get_mut(id) {
             running.is_leaving = true;

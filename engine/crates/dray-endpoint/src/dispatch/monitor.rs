@@ -42,8 +42,8 @@ pub(super) struct Monitor<'q> {
     id: TransferId,
     moving: Arc<Moving>,
     notes: Mutex<Notes>,
-    /// Bytes that arrived at a local sink. The sink's machine does not know the bytes that the
-    /// source has sent.
+    /// Number of bytes that arrived at a local sink. Counted here, because the sink's state machine
+    /// does not know how many bytes the source has sent.
     arrived_bytes: AtomicU64,
     arrived_objects: AtomicU64,
     /// Set when the source has listed all entries. A promise that was impossible without the total

@@ -72,8 +72,8 @@ impl Notes {
         }
     }
 
-    /// Waits for the writing thread, and puts the notices that it could not write before the newer
-    /// notices. Returns true if the thread returned such notices.
+    /// Waits for the writing thread. Inserts the notices that the thread could not write in front
+    /// of the newer notices. Returns true if there are such notices.
     fn take_unwritten(&mut self) -> bool {
         let written = self.writing.take().map(JoinHandle::join);
         let mut left = written.and_then(Result::ok).unwrap_or_default();

@@ -66,8 +66,8 @@ pub(super) fn run(shared: &Arc<DispatcherInner>) {
     }
 }
 
-/// Renews the due tickets of a page of transfers. Returns the number of the last transfer in the
-/// page that was handled.
+/// Renews the due tickets of a page of transfers. Returns the number of the last transfer that was
+/// handled.
 fn look(shared: &DispatcherInner, due: &mut Due, page: Vec<TicketHolder>) -> Option<i64> {
     let now = clock::now();
     let mut calls = 0;

@@ -225,8 +225,8 @@ impl Shares {
         rates
     }
 
-    /// Returns the rate of each session that the tree gives, without the bounds of roots and
-    /// owners. `wants` has the rate that each session can use.
+    /// Returns the rate that a tree of shares gives to each session. The tree has no bounds of
+    /// roots and owners. `wants` has the rate that each session can use.
     fn given(
         &self,
         all: &[Arc<Moving>],

@@ -50,7 +50,7 @@ pub struct Freed {
     /// Number of entries that stay.
     pub kept: u64,
     /// The first remaining entries: the path of each, relative to the copy's top folder, and the
-    /// reason.
+    /// reason why the entry stays.
     pub named: Vec<(RelPath, String)>,
 }
 

@@ -20,7 +20,7 @@ const NAMES_MAX: usize = 1 << 15;
 const LISTS_MAX: usize = 4;
 
 /// Maximum age of kept names. A caller that reads a whole folder asks for the next page
-/// immediately.
+/// immediately, so older names are rarely needed.
 const AGE_MAX: Duration = Duration::from_secs(10);
 
 /// The names of a folder after a cursor, sorted.

@@ -104,8 +104,9 @@ impl Tiers {
         Ok(measured.map(|measure| measure.bytes))
     }
 
-    /// Returns the claim of a transfer to a fast root of a tier. Returns `None` for any other
-    /// destination. A transfer of unknown size needs no admission.
+    /// Returns the claim of a transfer whose destination is in a fast root of a tier. Returns
+    /// `None` for any other destination. The claim of a transfer of unknown size counts as
+    /// admitted.
     ///
     /// # Errors
     /// `NoSpace` if the tier can never hold so many bytes. `NoSpace` also if the application

@@ -130,8 +130,8 @@ impl Round<'_> {
                 one.has_file |= has_file;
                 Ok(())
             }
-            // The tier could not create its file, and the application has deleted all versions. So
-            // an empty root is not an error.
+            // The root had fast copies, but the tier could not create its own file there. The
+            // applications may since have deleted all copies. So an empty root is not an error.
             Err(error) if error.kind == ErrorKind::NotFound && one.is_known && !one.has_file => {
                 Ok(())
             }
@@ -170,7 +170,8 @@ fn said(error: &Error) -> String {
 }
 
 impl Tiers {
-    /// Returns the version with the fast path from which to restart: see [`Tier::located`].
+    /// Returns `version` with the fast path from which its application will restart: see
+    /// [`Tier::located`]. If no tier has its name, returns `version` unchanged.
     ///
     /// # Errors
     /// The errors of [`Tier::located`].

@@ -8,8 +8,8 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The limit is written again only if the rate differs from the written rate by more than this
-/// part.
+/// Largest change of the rate for which the limit is not written again, as a fraction of the rate
+/// that was written last.
 const CHANGE: f64 = 0.05;
 
 /// Lowest limit in bytes per second. A lower limit would stop the applications.
@@ -208,8 +208,8 @@ mod tests {
         std::fs::write(&file, "").expect("made");
         let mut limit = limit(folder.path(), &["7:0", "7:1"]);
         limit.set(2e6).expect("written");
-        // The regular file of this test has only the last line. The kernel takes each write
-        // separately.
+        // The kernel's file takes one line per write and keeps the lines of all devices. The
+        // regular file of this test has only the last line.
         let read = std::fs::read_to_string(&file).expect("read");
         assert_eq!(read, "7:1 wbps=1000000\n");
         limit.set(1.0).expect("written");

@@ -171,8 +171,9 @@ pub(super) struct Planned {
     pub(super) write: f64,
 }
 
-/// Plans the rates. While no application writes, demotions run at their maximum. `capacity` is the
-/// capacity in bytes, less the bytes of earlier periods that are not demoted yet.
+/// Plans the rates of a tier's writes and demotions. While no application writes, demotions run at
+/// their maximum rate. `capacity` is the capacity in bytes, less the bytes of earlier periods that
+/// are not demoted yet.
 pub(super) fn plan(
     tier: &ManagedTier,
     device: &DeviceModel,

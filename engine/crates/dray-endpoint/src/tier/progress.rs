@@ -20,8 +20,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Interval between two such checks while a demotion runs.
 const LOOK_BUSY: Duration = Duration::from_millis(20);
 
-/// Interval in seconds at which a session reports its progress. Between two reports the session
-/// moves further bytes.
+/// Interval in seconds at which a session reports its progress. The bytes that the session has
+/// moved since its last report are estimated for at most this time.
 const REPORT_SECONDS: f64 = 0.1;
 
 /// Measured seconds from the submission of a demotion to its first byte. The next demotion is
@@ -51,7 +51,7 @@ struct Follow {
     /// Number of moved bytes in the last report, and the time of the check that found this report.
     reported: (u64, Instant),
     /// Bytes that would be left to move if this demotion and the ones before it had moved without a
-    /// pause. Negative if the demotion is late.
+    /// pause. Negative after the time at which all its bytes should have moved.
     due: f64,
     looked: Instant,
 }

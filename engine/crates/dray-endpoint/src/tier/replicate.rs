@@ -50,8 +50,9 @@ fn path_of(row: &TierVersion, root: &str) -> Result<ApiPath> {
 }
 
 impl Round<'_> {
-    /// Records the ends of replications, and starts the next one of each root of the group. A root
-    /// that cannot be reached delays neither the other roots nor demotions and deletions.
+    /// Records the ends of replications. Then starts the next replication to each root in
+    /// `replicas` of the tier. A root that cannot be reached delays neither the other roots nor
+    /// demotions and deletions.
     pub(super) fn replicate(
         &mut self,
         rows: &[TierVersion],

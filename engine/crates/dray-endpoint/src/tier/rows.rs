@@ -213,8 +213,8 @@ impl Round<'_> {
         let now = i128::from(self.now.as_ms()) * 1_000_000;
         let rule = self.tier.config.complete.as_ref();
         match look.row {
-            // While a transfer copies the version, its row does not change. After the transfer, the
-            // stamp shows whether the files have changed since the copy.
+            // While a transfer copies the version, the version's row does not change. After the
+            // transfer, the stamp in the row shows whether the files have changed.
             Some(row) if row.state == At::Demoting => {}
             // An eviction was refused or interrupted before it removed a file.
             Some(row) if row.state == At::Deleting && row.stamp == stamp => {
@@ -292,8 +292,8 @@ impl Round<'_> {
     }
 
     /// Measures the known versions and the paths that fit the template, with the accounts of their
-    /// owners. Also returns the reasons for which versions could not be read, by fast path, because
-    /// one unreadable version must not stop the scan of the others.
+    /// owners. One unreadable version must not stop the scan of the others. So the function also
+    /// returns, for the fast path of each unreadable version, the reason.
     fn look<'r>(&mut self, rows: &'r [TierVersion]) -> Result<(Vec<Look<'r>>, Reasons)> {
         let config = &self.tier.config;
         let by_path: HashMap<&str, &TierVersion> = rows

@@ -1,4 +1,4 @@
-//! Tells the fast devices after deletions which blocks are free (TRIM), at a limited rate.
+//! After deletions, tells the fast devices which blocks are free (TRIM), at a limited rate.
 //!
 //! At most once per second, a round starts the program `fstrim` for the next part of a file system.
 //! The round does not wait for the program to end.
@@ -87,8 +87,9 @@ impl Trim {
         }
     }
 
-    /// Returns true if the interval of the previous part is over. While a demotion runs, the
-    /// interval between two rounds is shorter than a second.
+    /// Returns true if [`PART_INTERVAL`] has passed since the start of the previous part. The next
+    /// round may begin earlier: while a demotion runs, rounds follow each other within less than a
+    /// second.
     fn is_part_due(&self, now: Instant) -> bool {
         self.started
             .is_none_or(|at| now.saturating_duration_since(at) >= PART_INTERVAL)

@@ -201,7 +201,8 @@ impl Tiers {
         self.described(job)
     }
 
-    /// Returns a page of the write jobs of a tier that the caller may see. No lease is renewed.
+    /// Returns a page of those write jobs of a tier that the caller may see. Does not renew the
+    /// leases of the jobs.
     ///
     /// # Errors
     /// `NotFound` if there is no such tier. `InvalidRequest` for an invalid cursor. Errors of the

@@ -175,7 +175,8 @@ fn promised_transfers_take_slots_and_block_no_other() {
         let mut chooser = chooser(&config);
         chooser.change(&patch(json!({"policy": name})));
         // The promised transfers exceed the limits of the owner and of the endpoint. A running
-        // session continues, and a held session keeps its slot.
+        // session continues. A held session stays held, or is released if the policy permits no
+        // held sessions.
         let own = [seen("a", 3, Phase::Running)];
         let plan = chooser.decide(&own, &many, &config, now);
         assert_eq!((plan.hold.len(), plan.release.len()), (0, 0), "{name}");
