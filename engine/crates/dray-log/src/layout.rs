@@ -133,7 +133,7 @@ pub fn partial_name_at_turn(final_name: &Name, turn: u32) -> Result<Name> {
 }
 
 /// Returns a partial name that depends on `log`, so that no other log computes the same name. A
-/// writer uses it if the names of all turns are taken.
+/// writer uses it if all names from [`partial_name_at_turn`] are taken.
 ///
 /// # Errors
 /// The errors of [`partial_name`].

@@ -195,8 +195,8 @@ fn decode(body: &[u8]) -> Option<LeaseRecord> {
     })
 }
 
-/// Returns the epoch of the next holder. It is higher than the epochs in the lease and in the log,
-/// because either file may have been lost.
+/// Returns the epoch of the next holder. It is higher than both the epoch in the lease and the
+/// epoch in the log, because either file may have been lost and created again with a low epoch.
 ///
 /// # Errors
 /// [`ErrorKind::LimitExceeded`] if an epoch is already 2^64 - 1. Only a hostile record has this

@@ -17,8 +17,9 @@
 //! This crate does no I/O ([`LogFile`] does) and takes no locks. It does not decide when to sync or
 //! in which order objects are sent.
 //!
-//! Invariant: recovery returns a range only if the log recorded the range for that file with those
-//! sums, and the file has not ended. docs/design/object-log.md specifies the byte format.
+//! Invariant: recovery returns a range of a file, with its sums, only if the log contains a record
+//! of this range and these sums for the file, and no record of the end of the file.
+//! docs/design/object-log.md specifies the byte format.
 //!
 //! ```
 //! use dray_core::{ByteRange, ContentKey, ModifiedTime, Name, RelPath, Sums, TransferId};

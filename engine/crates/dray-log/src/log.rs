@@ -72,8 +72,8 @@ pub trait ObjectLog {
     /// second log, the old log stays in use, and the next attempt waits until the log has grown.
     ///
     /// # Errors
-    /// The errors of [`Self::commit`], and errors after which the name may refer to the old or the
-    /// new log.
+    /// The errors of [`Self::commit`], and errors after which the name of the log may refer to the
+    /// old or the new log.
     fn compact_if_worth_it(&mut self) -> Result<bool>;
 
     /// Returns the state of an unfinished file. The state includes records that are not committed.
@@ -82,8 +82,8 @@ pub trait ObjectLog {
     /// Returns the unfinished files, in the order of their paths.
     fn files(&self) -> Box<dyn Iterator<Item = (&RelPath, &LoggedFile)> + '_>;
 
-    /// Returns true if recovery returns checksums. FT-LADS's own methods record only positions, so
-    /// a sink must read done ranges again before it can verify the file.
+    /// Returns true if recovery returns checksums. The methods of FT-LADS record only positions, so
+    /// with these methods a sink must read done ranges again before it can verify the file.
     fn keeps_sums(&self) -> bool;
 
     /// Returns the current length of the log in bytes, including pending records.

@@ -61,8 +61,8 @@ impl fmt::Debug for BootId {
     }
 }
 
-/// The time during which one holder has the log: the holder, its epoch, and the durability of its
-/// records.
+/// Describes the time during which one holder has the log: who the holder is, its epoch, and the
+/// durability of its records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenure {
     /// Epoch of the lease, higher than the epochs of all earlier holders.

@@ -79,9 +79,9 @@ pub(crate) struct Walk {
     nonce: u64,
     offset: u64,
     end: u64,
-    /// Number of bytes of record bodies that a search may still checksum. After accidental damage,
-    /// a search checksums only a few records. Without the limit, a hostile file with overlapping
-    /// false heads would need time quadratic in its size.
+    /// Number of bytes of record bodies that a search for the next intact record may still
+    /// checksum. After accidental damage, such a search checksums only a few records. Without the
+    /// limit, a hostile file with overlapping false heads would need time quadratic in its size.
     search_bytes_left: u64,
 }
 

@@ -59,8 +59,8 @@ pub struct UniversalLog<F> {
     /// chosen does not require a sync.
     must_sync: bool,
     is_given_up: bool,
-    /// Minimum length in bytes of the log for a rewrite. The log increases it if the storage has no
-    /// space for a rewrite.
+    /// Length in bytes below which the log is not rewritten. After a failed rewrite, for example
+    /// because the storage is full, the next attempt waits until the log has grown to this length.
     compact_from: u64,
 }
 

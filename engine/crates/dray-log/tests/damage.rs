@@ -127,8 +127,8 @@ fn unsynced_records_of_an_unknown_holder_are_not_trusted() {
     log.commit().expect("no fault");
     disk.0.borrow_mut().durable = disk.snapshot().written;
     let damaged = with_damaged_record(&disk, TENURE);
-    // The commits of A sync the log and record that its earlier part was durable. So the lost
-    // record counts as damage and not as a torn tail.
+    // The commits of host A sync the log, and record that all earlier records of the log are
+    // durable. So the lost record of host B counts as damage and not as a torn tail.
     let mut whole = resume(&disk, 3, 1, Durability::File);
     whole.commit().expect("no fault");
     done(&mut whole, number, 5);

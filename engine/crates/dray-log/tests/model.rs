@@ -1,5 +1,5 @@
-//! Random calls. Recovery must return the expected state after any number of resumes and
-//! compactions.
+//! Applies random calls to an object log. Recovery must return the expected state after any number
+//! of resumes and compactions.
 
 mod common;
 
