@@ -4,8 +4,8 @@
 //! If the system refuses a thread, the **porter** serves the connection. The porter is one thread
 //! that the listener starts at the beginning; it serves such connections in sequence. A caller that
 //! requests a session receives from the porter the reason why the session is refused. A data stream
-//! is not refused: the porter adds it to its session, because a data stream may need no thread of
-//! its own.
+//! is not refused: the porter adds the stream to the session that the stream names, because a data
+//! stream may need no thread of its own.
 
 use super::channel::Channel;
 use super::handler::Handler;
@@ -103,8 +103,9 @@ impl ListenerState {
                     continue;
                 }
             };
-            // Accept no further connection until threads end. Otherwise a flood of connections
-            // could exhaust threads, and other callers would be refused.
+            // If the maximum number of threads runs, accept no further connection until one of them
+            // ends. Otherwise a flood of connections could exhaust threads, and other callers would
+            // be refused.
             while self.running.load(Ordering::Acquire) >= most {
                 if self.is_stopping.load(Ordering::Acquire) {
                     return;
@@ -225,8 +226,8 @@ impl ListenerState {
             (Connection::Control, Security::Tls) => {
                 let mut greeting = Greeting::new(channel);
                 if let Some(lack) = lack {
-                    // The porter does not identify callers: the handler may need a slow lookup for
-                    // this, and all other connections would wait.
+                    // Do not identify the caller. This thread is the porter, and all its other
+                    // connections would wait if the handler needed a slow look-up.
                     return Err(self.turn_away(&mut greeting, lack.clone()));
                 }
                 let caller = |token| Caller::new(token, certificates, peer);

@@ -30,8 +30,8 @@ const READ_BYTES: usize = 64 << 10;
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Threads reserved for a control connection whose greeting is not complete. The threads wait for
-/// the connection, and end if the greeting fails. An end that has reserved its threads cannot fail
-/// later because the system refuses a thread.
+/// the connection, and end if the greeting fails. An end reserves its threads before its greeting
+/// is complete, so that a thread that the system refuses cannot end a session that has begun.
 pub(super) struct Threads {
     keeper: Sender<Work>,
     receiver: Sender<Work>,
@@ -238,8 +238,8 @@ impl ReceiverThread {
         Ok(())
     }
 
-    /// Sends pending records of TLS itself, unless another thread is sending. In that case the
-    /// other thread, or the next sender, includes the records.
+    /// Sends the records that TLS has produced itself, such as a key update, unless another thread
+    /// is sending. In that case the other thread, or the next sender, includes the records.
     fn answer(&self) {
         if let Ok(mut cipher) = self.connection.out.try_lock() {
             if self.connection.encrypt(&[], &mut cipher).is_ok() {

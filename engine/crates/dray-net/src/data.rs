@@ -93,8 +93,8 @@ impl BlockSender for StreamSender {
     }
 
     fn give_up(&mut self, error: &Error) {
-        // Shut the socket before the loss is reported: the driver then dials another stream, and a
-        // dead stream must not count as one of the granted streams.
+        // Shut the socket before the loss is reported. The driver dials another stream after the
+        // report, and the dead stream must then no longer count as one of the granted streams.
         shut(self.channel.socket().stream());
         self.registration.end();
         self.registration.hub().stream_lost(error.clone());

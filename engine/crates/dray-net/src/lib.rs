@@ -97,8 +97,8 @@ impl Default for Timing {
             connect: Duration::from_secs(10),
             // As in docs/design/wire-protocol.md, section 2.4.
             handshake: Duration::from_secs(10),
-            // The time includes the recovery of a long log when the store opens. The value is
-            // estimated, not measured.
+            // A passive sink may have to read a long log in this time. The value is estimated, not
+            // measured.
             prepare: Duration::from_secs(60),
             ping_after: Duration::from_secs(10),
             lost_after: Duration::from_secs(60),

@@ -76,7 +76,8 @@ impl ListenerState {
                 return Err(keeps_nothing());
             }
             // The driver may have sent CONNECT together with HELLO, before it knew that this end
-            // discards data. So check its HELLO before reading CONNECT.
+            // discards data. So check before reading CONNECT whether its HELLO requests an end that
+            // discards data.
             match self.serve.keeps_nothing && !agreed.has(optional::NULL_MEANT) {
                 true => Err(not_meant()),
                 false => Ok(agreed),

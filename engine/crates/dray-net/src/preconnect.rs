@@ -167,8 +167,8 @@ impl Drop for Preconnected {
     }
 }
 
-/// Closes an unused connection regularly, so that the listener neither waits for it nor reports an
-/// error.
+/// Ends an unused connection in the way that the protocol demands, so that the listener neither
+/// waits for it nor reports an error.
 fn give_back(connected: Result<Ready>) {
     if let Ok(mut ready) = connected {
         ready.channel.end();

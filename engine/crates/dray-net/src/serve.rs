@@ -25,8 +25,8 @@ pub struct Serve {
     /// Maximum number of concurrent connections that have not proved their identity. If the number
     /// is reached, a new connection evicts a connection of the address with the most connections.
     pub pending_max: usize,
-    /// Addresses (`host:port`) at which streams may join, which are sent to the driver. If the list
-    /// is empty, the driver uses the address of its control connection.
+    /// Addresses (`host:port`) at which streams may join. This end sends them to the driver. If the
+    /// list is empty, the driver uses the address of its control connection.
     pub advertise: Vec<String>,
     /// Timeouts and intervals.
     pub timing: Timing,

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 /// JOIN.
 const BEFORE_FIRST_OBJECT: u64 = 8 + 64;
 
-/// Number of bytes in the head of an object with one data segment, including the prefix of its
-/// frame.
+/// Number of bytes before the payload of an object with one data segment: the prefix of the frame,
+/// the fixed part of the head, and the segment.
 const HEAD_BYTES: u64 = 12 + 16 + 33;
 
 /// Starts a site whose data streams pass through a proxy.
@@ -139,8 +139,8 @@ fn a_source_that_drives_dials_a_new_stream_for_a_dead_one() {
             third.0 >= 2 && fourth.0 >= 2 && third != fourth,
             "new numbers"
         );
-        // Send the messages that a source's machine sends after a loss. After these messages it
-        // does not matter whether a JOIN was in transit when the streams were cut.
+        // Send the messages that a source's machine sends after a loss. They make the sink end each
+        // lost stream, even if the JOIN of the stream was still in transit at the cut.
         let mut control = source.link.control;
         for stream in [first, second] {
             let blocks = vec![BlockId(9)];
@@ -264,7 +264,7 @@ fn a_sink_that_drives_dials_a_new_stream_for_a_dead_one() {
         sink::Input::StreamLost(_, lost) => assert_eq!(lost, first),
         other => panic!("the stream's end was due, not {other:?}"),
     }
-    // The passive source has not noticed the loss of the first stream, and still accepts the new
+    // Although the passive source has not noticed the loss of the first stream, it accepts the new
     // stream.
     let (second, mut two) = next_stream(&source.link.events);
     assert_ne!(first, second);

@@ -130,8 +130,8 @@ impl State {
             let is_past_join = is_data && is_to_listener && passed + read as u64 > 72;
             if is_past_join && self.cuts_after_join.load(Ordering::SeqCst) {
                 let _ = from.shutdown(Shutdown::Both);
-                // Read the remaining bytes: unread bytes would delay the reset that later bytes
-                // cause.
+                // Read the bytes that have already arrived. The client's later bytes cause a reset
+                // of the connection, and unread bytes would delay this reset.
                 while from.read(&mut bytes).is_ok_and(|read| read > 0) {}
                 break;
             }
