@@ -160,8 +160,8 @@ impl Places {
         )
     }
 
-    /// Returns the object size of a copy in bytes: the requested size, otherwise the largest size
-    /// that suits a storage system of this copy.
+    /// Returns the object size of a copy in bytes: the requested size, otherwise the largest of the
+    /// default size and the sizes that suit the storage systems of this copy.
     #[must_use]
     pub fn object_bytes(&self, asked: Option<u64>) -> u64 {
         let sources = match &self.sources {
@@ -425,8 +425,8 @@ fn refuse_file(folder: &Path) -> Result<()> {
 }
 
 fn remote_destination(mut remote: Remote, is_folder: bool) -> Result<(Folder, Option<Name>)> {
-    // Remove the prefix `./`. A user writes it for a file whose name would otherwise mean a null
-    // end.
+    // Remove the prefix `./`. A user writes it before a file name that begins with `null:`, which
+    // would otherwise mean a null end (an end without storage).
     if remote.path.starts_with(b"./") {
         remote.path.drain(..2);
     }

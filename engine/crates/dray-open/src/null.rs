@@ -91,8 +91,8 @@ impl Null {
         self.tree.files_per_folder > 0
     }
 
-    /// Returns true if the text contains a number of files. A copy then treats the files as the
-    /// contents of a folder.
+    /// Returns true if the null end was written with a number of files, as `null:SIZExFILES`. A
+    /// copy then treats the files as the contents of a folder.
     #[must_use]
     pub const fn is_many(&self) -> bool {
         self.is_many

@@ -221,8 +221,8 @@ impl OpenedSource {
 pub struct OpenedSink {
     /// A store whose root is the folder.
     pub store: Arc<dyn Store>,
-    /// The store above the folder, and the path of the folder in it. Logs of larger transfers are
-    /// there.
+    /// The store of the exported root, and the path of the folder in it. The folders above may
+    /// contain logs of transfers whose destinations include this folder.
     pub above: Option<(Arc<dyn Store>, RelPath)>,
     /// Owner that is recorded in logs of this store; `None` for the user of this process.
     pub owner: Option<Vec<u8>>,
