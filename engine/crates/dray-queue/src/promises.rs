@@ -125,9 +125,9 @@ struct BrokerState {
     is_changed: bool,
     /// True if a promise was made or dropped since [`Promises::mark`].
     is_touched: bool,
-    /// A sequence number, set when a capacity has become known, because waiting transfers may get a
-    /// promise now. The queue asks again, page by page, for the promises of the waiting transfers
-    /// with higher sequence numbers.
+    /// Set while the queue must ask again for the promises of waiting transfers, because a capacity
+    /// has become known and these transfers may get a promise now. The queue asks page by page. The
+    /// value is the sequence number after which it continues.
     asks_from: Option<i64>,
     link: Link,
     /// Bytes that all sessions have moved.
@@ -187,8 +187,8 @@ impl Promises {
     ///
     /// # Errors
     /// If the requests cannot be promised, returns them for [`Promises::explain`]. This method does
-    /// not search for alternatives. The search plans many times, and would delay the writer of the
-    /// queue.
+    /// not search for alternatives, because the search plans many times, and would delay the writer
+    /// of the queue.
     pub fn take(&self, asks: &[Ask<'_>], now: Timestamp) -> Result<Vec<Given>, Vec<Asked>> {
         if !asks.iter().any(Ask::wants) {
             let plain = |_: &Ask<'_>| Given::unpromised(Vec::new());
@@ -424,14 +424,15 @@ impl Promises {
         Some((settled(eta.early), late))
     }
 
-    /// Returns the sequence number after which the queue must ask again for the promises of waiting
-    /// transfers, because a capacity has become known. Returns it only once.
+    /// Returns a sequence number if a capacity has become known. The queue must then ask again for
+    /// the promises of all waiting transfers that have a higher number. Returns the number only
+    /// once.
     pub(crate) fn take_news(&self) -> Option<i64> {
         self.state().asks_from.take()
     }
 
-    /// Records that the queue must ask again for the promises of the waiting transfers after this
-    /// sequence number.
+    /// Records that the queue must ask again for the promises of all waiting transfers that have a
+    /// sequence number above `after`.
     pub(crate) fn more_news(&self, after: i64) {
         let mut state = self.state();
         state.asks_from = Some(state.asks_from.map_or(after, |from| from.min(after)));

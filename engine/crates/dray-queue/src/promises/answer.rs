@@ -20,8 +20,8 @@ pub struct Given {
     pub(super) present: u64,
 }
 
-/// Notice for a best-effort request that gets no promise, where a search for an alternative would
-/// take too long.
+/// Notice for a best-effort request that gets no promise. It names no alternative deadline, because
+/// the search for one would take too long.
 pub(crate) const NO_ROOM: &str = "not promised: the endpoint cannot move the transfer in time \
     without breaking other promises; POST /v1/admission returns a deadline that is possible";
 
@@ -224,8 +224,8 @@ impl<'a> Names<'a> {
                 format!("{most} transfers already have promises, which is the limit"),
                 plain("full"),
             ),
-            // The broker gives no other reason: the keys of transfers differ, and all resources are
-            // configured.
+            // `Taken` and `Unknown` are not expected, because the keys of transfers differ and all
+            // resources are configured. The text describes `Taken`.
             _ => (
                 "the request contains the same transfer twice".to_owned(),
                 plain("twice"),

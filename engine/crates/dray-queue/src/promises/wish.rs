@@ -115,8 +115,8 @@ pub(super) struct Resources {
 
 impl Resources {
     pub(super) fn new(settings: &Settings) -> Self {
-        // Exclude the minimum rates of shares from promises to transfers of other owners and peers.
-        // A minimum rate must be free when a transfer of its owner or peer arrives.
+        // Promise only the rate of the link less the minimum rates of all shares. The minimum rate
+        // of a share must be free when a transfer of its owner or peer arrives.
         let owed: u64 = (settings.shares.iter())
             .filter_map(|share| share.rate_min)
             .fold(0, |sum, rate| sum.saturating_add(rate));

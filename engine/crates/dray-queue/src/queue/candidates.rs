@@ -204,8 +204,8 @@ impl<'c> Level<'c> {
         Ok(None)
     }
 
-    /// Returns the column with the name of a line, the SQL index to read by, and the SQL condition
-    /// for this class and priority.
+    /// Returns three SQL texts: the column that contains the name of a line, the index to read by,
+    /// and the condition for this class and priority.
     const fn words(&self) -> (&'static str, &'static str, &'static str) {
         match self.lines {
             Lines::Deadlines => ("line", "transfers_line", "class = ?1 AND priority = ?2"),

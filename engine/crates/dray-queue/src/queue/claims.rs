@@ -109,7 +109,7 @@ impl Tiers<'_> {
         waits.get(tier).and_then(|all| all.get(id)).cloned()
     }
 
-    /// Returns the claims on a tier of all transfers that have not ended, the oldest first.
+    /// Returns the claims on a tier, the oldest first. Claims of ended transfers are not included.
     ///
     /// # Errors
     /// Errors of the database.
@@ -176,8 +176,8 @@ impl Tiers<'_> {
     }
 
     /// Returns the complete fast copies below `roots` that were made because callers staged files
-    /// in. If several stagings have the same fast path, returns one copy, with the latest end of a
-    /// lifetime.
+    /// in. If several stagings have the same fast path, returns one copy, with the latest end of
+    /// their lifetimes. This copy has no end if one of the stagings has none.
     ///
     /// # Errors
     /// Errors of the database.

@@ -379,8 +379,8 @@ impl Live {
         hub.publish(Some(owner), event);
     }
 
-    /// Adds a notice to a running transfer without an event. Returns false if the transfer is not
-    /// running.
+    /// Adds a notice to a running transfer, but publishes no event. Returns false if the transfer
+    /// is not running.
     pub(super) fn noted(&self, id: &str, notice: &str) -> bool {
         let mut runs = self.lock();
         let run = runs.get_mut(id).filter(|run| !run.is_ended);

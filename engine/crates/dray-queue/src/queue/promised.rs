@@ -258,8 +258,9 @@ pub(super) fn load(connection: &Connection, promises: &Promises) -> Result<()> {
 }
 
 impl Queue {
-    /// Adds the alternatives to a refusal. Called outside the transaction, because other writes
-    /// would wait for the search. Returns the index of the request that cannot be promised.
+    /// Adds the alternatives to a refusal. Called outside the transaction, because the search for
+    /// alternatives takes time, and other writes would wait for it. Returns the index of the
+    /// request that cannot be promised.
     pub(super) fn explain(&self, refused: &mut Refused) -> usize {
         let Some(untold) = refused.untold.take() else {
             return 0;
@@ -399,8 +400,8 @@ impl Queue {
         })
     }
 
-    /// Asks again for the promises of waiting transfers, after a capacity has become known. One
-    /// call handles one page of transfers.
+    /// Asks the broker again for the promises that transfers have requested and not got, after a
+    /// capacity has become known. One call handles one page of transfers.
     pub(super) fn promise_more(&self) -> Result<()> {
         let Some(after) = self.promises.take_news() else {
             return Ok(());

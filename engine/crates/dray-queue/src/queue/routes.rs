@@ -26,8 +26,8 @@ struct Unresolved {
     is_needed: bool,
 }
 
-/// Resolves missing routes with the endpoint's present names, and checks the other routes. A
-/// transfer whose URLs cannot be read fails.
+/// Resolves missing routes with the endpoint's present names, and checks that the routes that
+/// sessions need can be read. A transfer whose URLs cannot be read fails.
 ///
 /// # Errors
 /// Errors of the database. An error if a stored request or route cannot be read.

@@ -104,8 +104,9 @@ pub(super) struct Row {
     /// The request with later changes and without tickets.
     pub(super) request: Request,
     pub(super) secrets: Vec<Secret>,
-    /// The parsed sources and destination, as they were resolved at the submission. `None` only in
-    /// rows of older versions whose transfers have ended and whose URLs this version cannot read.
+    /// The parsed sources and destination, as they were resolved at the submission. `None` only if
+    /// an older version wrote the row, the transfer has ended, and this version cannot read the
+    /// URLs of the request.
     pub(super) route: Option<Route>,
     /// Claim on the space of a tier, if the destination is in a fast root.
     pub(super) claim: Option<SpaceClaim>,
@@ -281,8 +282,8 @@ impl Row {
         self.claim.as_ref().is_some_and(|claim| !claim.is_admitted)
     }
 
-    /// Returns the time before which a queued transfer is not a candidate: its `not_before`. While
-    /// the transfer waits for space on a tier, the time is infinite.
+    /// Returns the time before which a queued transfer must not start: its `not_before`, if it is
+    /// in the future. While the transfer waits for space on a tier, the time is infinite.
     fn held_until(&self, now: Timestamp) -> Option<Timestamp> {
         let is_queued = self.standing.state == State::Queued;
         if is_queued && self.awaits_space() {

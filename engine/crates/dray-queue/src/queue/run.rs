@@ -18,12 +18,12 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Maximum number of transfers that one call of [`Queue::tick`] deletes, because other calls wait
-/// for the write.
+/// Maximum number of transfers that one call of [`Queue::tick`] deletes. The number is limited,
+/// because other calls wait until the deletion is written.
 const PRUNED_MAX: u32 = 500;
 
-/// Time for which the tickets of an ended transfer are kept for a new attempt. Most tickets expire
-/// after an hour without renewal. The value is an estimate.
+/// Time for which the tickets of an ended transfer are kept, so that a new attempt can use them.
+/// Without renewal, most tickets expire after an hour. The value is an estimate.
 const SECRETS_KEPT: Duration = Duration::from_secs(24 * 3_600);
 
 /// The end of a session.
@@ -162,9 +162,9 @@ impl Queue {
             .noticed(&self.hub, id.as_str(), notice, clock::now());
     }
 
-    /// Returns the end that a caller requested for a running transfer, such as a pause. The
-    /// dispatcher calls this method before and after it creates a session, because a request may
-    /// arrive in between.
+    /// Returns the stop that a caller requested for a running transfer: a pause, a cancellation or
+    /// a purge. The dispatcher calls this method before and after it creates a session, because a
+    /// request may arrive in between.
     ///
     /// # Errors
     /// Errors of the database.
@@ -224,7 +224,7 @@ impl Queue {
     }
 
     /// Handles the transfers that were active or waiting when the last process ended: queues them,
-    /// or applies the end that a caller requested. Called once, before any transfer runs. Returns
+    /// or applies the stop that a caller requested. Called once, before any transfer runs. Returns
     /// the number of transfers.
     ///
     /// # Errors
@@ -242,7 +242,8 @@ impl Queue {
     }
 
     /// Applies the changes that depend only on time; called about every second. Queues due
-    /// transfers, cancels transfers that no caller asked about, and deletes old transfers.
+    /// transfers, cancels transfers that no caller has queried for their `bound_seconds`, and
+    /// deletes old transfers.
     ///
     /// # Errors
     /// Errors of the database.

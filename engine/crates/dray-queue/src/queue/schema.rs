@@ -170,9 +170,10 @@ CREATE TABLE capacities (
     measured_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ",
-    // A policy lets groups of waiting transfers (lines) take turns. Adds indexes to find the first
-    // transfers of each line: by deadline for the activities of owners, by age for owners and for
-    // pairs of endpoints. Adds an index for the oldest of all waiting transfers.
+    // A policy lets groups of waiting transfers (lines) take turns. Adds one index for each kind of
+    // line. In a line of an owner's activity, the earliest deadline is first. In a line of an
+    // owner, or of an owner and a pair of endpoints, the oldest transfer is first. Also adds an
+    // index for the oldest of all waiting transfers.
     "
 ALTER TABLE transfers ADD COLUMN line TEXT GENERATED ALWAYS AS
     (owner || char(31) || COALESCE(activity, '')) VIRTUAL;
@@ -198,8 +199,8 @@ CREATE INDEX transfers_pair ON transfers (class, pair, seq)
 CREATE INDEX transfers_oldest ON transfers (seq)
     WHERE state = 'queued' AND held_until IS NULL;
 ",
-    // Adds two indexes. Each submission counts the owner's transfers that have not ended. Tickets
-    // are looked up by their transfer.
+    // Adds two indexes. Each submission uses the first index to count the owner's transfers that
+    // have not ended. The second index finds the tickets of a transfer.
     "
 CREATE INDEX transfers_live ON transfers (owner) WHERE ended_at IS NULL;
 CREATE INDEX tickets_transfer ON tickets (transfer, seq);

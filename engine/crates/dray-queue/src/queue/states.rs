@@ -1,13 +1,13 @@
 //! The state machine of a transfer, as pure functions.
 //!
-//! A transfer has a state. While a session of the transfer runs, a caller may request the
-//! transfer's end ([`Wish`]). The requested end takes effect when the session has ended. Each
+//! A transfer has a state. While a session of the transfer runs, a caller may request that the
+//! transfer stops ([`Wish`]). The requested stop takes effect when the session has ended. Each
 //! command either changes the state, changes nothing, or is refused.
 
 use dray_api::{RetryWish, State};
 use dray_core::{End, Error, ErrorKind, Result, Status};
 
-/// The end that a caller requested for a running transfer. A cancelled transfer has the wish
+/// The stop that a caller requested for a running transfer. A cancelled transfer has the wish
 /// [`Wish::Purge`] until its partial data is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wish {
@@ -39,17 +39,17 @@ impl Wish {
     }
 }
 
-/// The state of a transfer, with the end that a caller has requested.
+/// The state of a transfer, with the stop that a caller has requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     /// The state.
     pub state: State,
-    /// The end that a caller has requested.
+    /// The stop that a caller has requested.
     pub wish: Option<Wish>,
 }
 
 impl Standing {
-    /// Returns a state without a requested end.
+    /// Returns a state without a requested stop.
     #[must_use]
     pub const fn of(state: State) -> Self {
         Self { state, wish: None }
@@ -191,8 +191,8 @@ pub fn next(at: Standing, command: Command) -> Result<Step> {
         // lose the data that it writes.
         (S::Cancelled, Command::Retry) if at.wish.is_none() => to(S::Queued),
         (S::Queued | S::Waiting, Command::Retry) => stay,
-        // Accept a retry only if no caller has requested an end. A retry does not undo the
-        // requested end, so it would be lost.
+        // Accept a retry only if no caller has requested a stop. The requested stop would still
+        // take effect, so the retry would be lost.
         (S::Active, Command::Retry) if at.wish.is_none() => stay,
 
         // Refuse changes while the transfer is being cancelled. Otherwise the caller would expect
@@ -307,8 +307,8 @@ pub const fn after_break(
 }
 
 /// Decides whether a transfer is tried again, after the other end had no free session slot. The
-/// transfer is tried again unless retries are disabled. No session took place, so this does not
-/// count as a session without new durable data.
+/// transfer is tried again unless retries are disabled. No session took place, so the number of
+/// sessions without new durable data does not change.
 #[must_use]
 pub const fn after_turned_away(retry: RetryWish, tries_without_progress: u32) -> Verdict {
     Verdict {

@@ -185,8 +185,7 @@ fn promise_all(connection: &Connection, effects: &Effects, taken: &mut [Taken], 
     }
 }
 
-/// Decides when a request gets its promise: alone, or together with the other requests of its
-/// batch.
+/// Says whether a request gets its promise alone, or together with the other requests of its batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Promising {
     Alone,

@@ -1,8 +1,8 @@
 //! The tables of tape requests: each request stages several files, and each file has one row.
 //!
 //! A file of a request becomes a staged copy with the id [`TapeFile::copy`]. The row of the file
-//! can outlive the transfer of this copy. So it stores the state of the file when the transfer
-//! ends.
+//! can outlive the transfer of this copy. So when the transfer ends, its result is stored as the
+//! state in the file's row.
 //!
 //! Invariant owned here: once a file has a final state, the state never changes.
 
@@ -108,8 +108,9 @@ impl Queue {
 }
 
 /// Deletes the rows of fast copies that existed before they were requested and that do not expire.
-/// Other rows are deleted after their eviction, but these copies are not evicted. Rows with a pin
-/// that has not ended are kept. `requests` is the SQL that selects the ids of the requests.
+/// The row of any other copy is deleted after the copy is evicted, but these copies are never
+/// evicted. Rows with a pin that has not ended are kept. `requests` is the SQL that selects the ids
+/// of the requests.
 fn forget_hits(
     connection: &Connection,
     requests: &str,
@@ -386,7 +387,8 @@ impl Tape<'_> {
         })
     }
 
-    /// Returns true if an earlier staging in has made the fast copy at `fast_path`.
+    /// Returns true if a stage-in request with a lifetime has made the fast copy at `fast_path`,
+    /// and the fast copy is not evicted.
     ///
     /// # Errors
     /// Errors of the database.
@@ -469,8 +471,8 @@ impl Tape<'_> {
         })
     }
 
-    /// Records that a file needs no transfer, because its fast copy exists. `row` pins the fast
-    /// copy.
+    /// Records that a file needs no transfer, because its fast copy exists. Stores `row`, which
+    /// pins the fast copy.
     ///
     /// # Errors
     /// `AlreadyExists` if the id of the copy is in use. Also errors of the database.

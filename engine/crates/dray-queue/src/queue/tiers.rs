@@ -277,7 +277,7 @@ impl Tiers<'_> {
         })
     }
 
-    /// Deletes the rows of versions that are still in the given state.
+    /// Deletes the row of each version in `gone`, if the row still has the state given there.
     ///
     /// # Errors
     /// Errors of the database.

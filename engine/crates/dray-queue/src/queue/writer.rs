@@ -32,7 +32,7 @@ pub trait Commands: Send + Sync {
     /// Wakes the dispatcher, because a transfer may be ready to run.
     fn wake(&self);
 
-    /// Stops a running transfer, because a caller requested this end.
+    /// Stops a running transfer, because a caller requested this stop.
     fn stop(&self, id: &TransferId, wish: Wish);
 
     /// Reports that the parameters of a running transfer have changed.

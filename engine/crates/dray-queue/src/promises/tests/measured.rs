@@ -138,8 +138,8 @@ fn who_has_no_gate_or_a_low_one_does_not_teach_that_the_link_gives_less() {
             promises.replan(&[session(moved, granted)], at(second));
         }
         assert_eq!(promises.measured(), Some(80 * MEGA), "{granted:?}");
-        // A session that uses its whole rate limit is strong evidence, if the limit is as high as
-        // the link's capacity.
+        // A session that wants more than it gets is strong evidence of a lower capacity, because
+        // its rate limit is not below the estimated capacity of the link.
         for second in 200..300 {
             let moved = (2_340 + 40 * (second - 199)) * MEGA;
             promises.replan(&[session(moved, Some(90 * MEGA))], at(second));
