@@ -250,8 +250,9 @@ impl TransferPlan {
         }
     }
 
-    /// Returns the plan of a copy with both ends in this process. The ends share `pool` bytes. If
-    /// an earlier run cut the files into larger objects, the copy keeps that object size.
+    /// Returns the plan of a copy with both ends in this process. Their buffers take `pool` bytes
+    /// together. If an earlier run cut the files into larger objects, the copy keeps that object
+    /// size.
     #[must_use]
     pub fn local(
         options: Options,

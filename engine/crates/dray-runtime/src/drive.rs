@@ -5,7 +5,7 @@
 //! Goals: the caller defines a transfer, observes it ([`Watch`]) and can change it while it runs
 //! ([`Handle`]).
 //!
-//! Non-goals: the choice of the transfer to run, and retries after the number of sessions in
+//! Non-goals: the choice of the transfer to run, and retries of a transfer that was given up after
 //! [`Task::retries`].
 
 mod counts;

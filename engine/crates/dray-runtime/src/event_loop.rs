@@ -1,5 +1,5 @@
-//! The event loop of both executors. The loop waits for events, passes them to the machine and
-//! executes the machine's effects, until the session ends.
+//! The event loop of both executors. The loop waits for events, passes them to the state machine
+//! and executes the state machine's effects, until the session ends.
 
 use crate::observe::Observer;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};

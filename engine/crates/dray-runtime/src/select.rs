@@ -145,9 +145,9 @@ impl Filter {
         })
     }
 
-    /// Returns true if the listing enters a folder. An exclude pattern can prevent this. A folder
-    /// that no include pattern matches may still contain included entries, unless the includes are
-    /// plain paths.
+    /// Returns true if the listing enters a folder. The listing does not enter a folder that an
+    /// exclude pattern matches. A folder that no include pattern matches may still contain included
+    /// entries, so the listing enters it, unless the includes are plain paths that lead elsewhere.
     #[must_use]
     pub fn enters(&self, folder: &RelPath) -> bool {
         let leads = |paths: &Vec<RelPath>| leads_to_one(paths, folder);

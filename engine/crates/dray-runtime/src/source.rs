@@ -53,8 +53,8 @@ pub struct Setup {
     pub roots: Vec<Root>,
     /// The selection of entries below the roots.
     pub selection: Selection,
-    /// The machine's configuration. Its `buffers` and `buffer_bytes` determine the size of the
-    /// pool.
+    /// The configuration of the source's state machine. Its `buffers` and `buffer_bytes` determine
+    /// the size of the buffer pool.
     pub machine: Config,
 }
 
@@ -274,7 +274,7 @@ impl Executor for SourceExecutor<'_, '_> {
         while let Some(effect) = self.machine.poll() {
             match effect {
                 Effect::List { max } => {
-                    // After this request, the machine waits for the answer before it sends another
+                    // This never blocks: the machine waits for the answer before it sends another
                     // request.
                     let _ = self.list_jobs.send(max);
                 }

@@ -116,8 +116,8 @@ impl<J> Worker<J> {
         done
     }
 
-    /// Returns the number of threads that are enough if the storage causes no waits. Returns `None`
-    /// if the storage causes waits.
+    /// Returns the number of threads that is enough while the storage does not block the jobs.
+    /// Returns `None` if recent jobs had to wait for the storage.
     pub(crate) fn enough(&self) -> Option<u32> {
         self.crew.enough()
     }

@@ -256,15 +256,16 @@ impl<'a> Tuned<'a> {
         let written = progress.bytes_written.saturating_sub(state.written);
         let passed = self.session.handle.shared_rates().moved();
         let seen = Interval {
-            // At a low rate, objects finish rarely and many at the same time. The bytes that passed
-            // the pace gate give a smoother rate.
+            // At a low rate, objects finish rarely, and then many finish at the same time. The
+            // bytes that passed the pace gate give a smoother rate.
             bytes: written.max(passed.saturating_sub(state.passed)),
             took,
             rate: self.rate(),
         };
         let bottleneck = state.held.look(progress, &seen);
         // If an earlier session found a number of streams above the default, the tuner requests
-        // this number after the first sample. Only later samples count.
+        // this number after the first sample. The samples before this request tell the tuner
+        // nothing about this number.
         let known = state.tuner.setting().streams;
         let is_asked = state.streams == known;
         let sample = Sample {

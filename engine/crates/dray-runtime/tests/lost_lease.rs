@@ -32,7 +32,7 @@ const CHANGES: [Operation; 8] = [
 const THREADS: u32 = 8;
 
 /// Maximum age of a lease check that permits an operation on a small file. Equals the constant of
-/// the runtime.
+/// this name in `sink/lease_watch.rs`.
 const FRESH: Duration = Duration::from_millis(10);
 
 /// Delay that the wrapper adds to each change after the lease is lost. With this delay, most

@@ -283,8 +283,8 @@ fn many_concurrent_writers_of_one_tree_publish_every_file_whole() {
         )
         .expect("a file");
     }
-    // All transfers copy the whole tree concurrently. There are more transfers than names for one
-    // partial file.
+    // All transfers copy the whole tree concurrently. There are more transfers than partial names
+    // that one file can have.
     let outcomes = std::thread::scope(|scope| {
         let begun: Vec<_> = (0..20)
             .map(|number| {
@@ -378,8 +378,8 @@ fn another_owners_log_is_refused_before_its_lease_is_taken() {
     assert_eq!(scene.own_names(), kept);
 }
 
-/// A store wrapper that fails every call after the given number of calls, as for a process that
-/// died.
+/// A store wrapper that fails every call after the given number of changing calls, as if the
+/// process had died.
 struct Dies {
     left: Arc<AtomicU64>,
 }

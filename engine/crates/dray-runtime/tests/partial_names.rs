@@ -58,8 +58,8 @@ fn a_link_and_an_empty_file_with_one_hash_arrive() {
     all_arrives(&ends, &events, &from, &to);
 }
 
-/// There are more names with the same hash than names for a partial file. A file without a free
-/// name fails with an error that names the file, and no other file is affected.
+/// More files have names with the same hash than a name hash has partial names. A file without a
+/// free partial name fails with an error that names the file, and no other file is affected.
 #[test]
 fn many_names_with_one_hash_fail_with_a_message_at_worst() {
     let scratch = tempfile::tempdir().expect("a folder");

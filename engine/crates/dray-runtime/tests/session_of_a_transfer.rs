@@ -1,5 +1,5 @@
-//! A transfer that has opened its destination blocks only other sessions of the same transfer. If
-//! the destination is dropped before the transfer begins, it leaves no log.
+//! A transfer that has opened its destination blocks only other sessions of the same transfer. If a
+//! [`Destination`] is dropped before its transfer begins, no log remains.
 
 use dray_core::options::Durability;
 use dray_core::{End, ErrorKind, RelPath, Result, TransferId};

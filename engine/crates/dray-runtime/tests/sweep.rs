@@ -424,8 +424,8 @@ fn one_of_two_concurrent_removals_removes_the_data() {
     }
 }
 
-/// A store wrapper that fails every call after the given number of calls, as for a process that
-/// died.
+/// A store wrapper that permits the given number of changing calls, and then fails every call, as
+/// if its process had died.
 struct Dies {
     left: AtomicU64,
 }

@@ -139,8 +139,8 @@ impl Bench {
     }
 
     /// Reads a prepared file until the time `end`, and again from the beginning each time that the
-    /// end of the file is reached. `turn` waits for the next read and returns its number of bytes,
-    /// or `None` to end. Returns the number of read bytes.
+    /// end of the file is reached. `turn` waits until the next read may begin and returns its
+    /// number of bytes, or `None` to end. Returns the number of read bytes.
     pub(super) fn read(
         &self,
         at: usize,

@@ -20,8 +20,8 @@ pub(super) struct Sent {
     found: Found,
     /// Number of objects that the first session resumed.
     objects_resumed: Option<u64>,
-    /// Number of files that earlier sessions have published, and number of files that the last
-    /// session found at the destination.
+    /// Number of files that the sessions of this driver have published, and number of other files
+    /// that the last session found complete at the destination.
     files: (u64, u64),
     profile: Profile,
 }
@@ -65,8 +65,8 @@ impl Sent {
     }
 }
 
-/// Counts arriving objects on behalf of a sink. The sink machine does not know the number of
-/// objects that the source has sent.
+/// Counts the objects that arrive at a sink, and adds them to the sink's progress as sent objects.
+/// The sink machine does not know the number of objects that the source has sent.
 pub(super) struct Arrivals<'a> {
     observer: &'a dyn Observer,
     objects: AtomicU64,

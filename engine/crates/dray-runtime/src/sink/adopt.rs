@@ -400,8 +400,8 @@ impl Space {
                 }
                 (held, left, self.names.own_log().cloned())
             };
-            // The other writer has ended since the last check. Fail now: the next attempt adopts
-            // its file.
+            // If a writer that was active at the last check has ended, fail now: the next attempt
+            // adopts its file.
             if let Some((_, error)) = before.into_iter().find(|(id, _)| left.contains(id)) {
                 return Err(error);
             }

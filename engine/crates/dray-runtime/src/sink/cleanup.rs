@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - While a log names a partial file, no other file gets that name.
-//! - A file that is dropped for good is removed before its records. After an interruption, each
-//!   remaining file is therefore still in a log.
+//! - A partial file that is dropped for good is removed before its records are removed. After an
+//!   interruption, each remaining partial file is therefore still in a log.
 
 use crate::sink::destination::Destination;
 use crate::sink::files::{Space, folder_of};
@@ -113,8 +113,8 @@ impl Space {
         }
     }
 
-    /// Removes partial data at the end of the transfer. Keeps only the partial files of failed
-    /// files, which the next run resumes.
+    /// Removes partial data at the end of the transfer. Keeps the partial files of failed files,
+    /// and of files that an incomplete listing did not contain. The next run resumes these files.
     pub(super) fn finish_log(
         &self,
         keeps: Option<&BTreeSet<RelPath>>,
@@ -194,8 +194,8 @@ impl Space {
                 dropped.push((path, file.clone()));
             }
         }
-        // End the records after the files are removed. After an interruption, each remaining file
-        // is then still in a log.
+        // End the records only after the files are removed. If this process is interrupted in
+        // between, each remaining file still has its record in the log.
         for (path, file) in &dropped {
             self.check_lease()?;
             match is_shared(neighbours.as_deref_mut(), path, file)? {

@@ -58,8 +58,9 @@ impl Copied {
 }
 
 impl Space {
-    /// Records that a partial file is doubtful. If the log cannot store the record, the disk
-    /// usually has the same fault. The next run then relies on its own sync and read-back.
+    /// Records that a partial file is doubtful. Ignores errors of the log: the log is usually on
+    /// the same faulty disk as the partial file. Without the record, the next run relies on its own
+    /// sync and read-back.
     pub(super) fn note_doubtful(&self, number: FileNumber) {
         if self.check_lease().is_err() {
             return;
@@ -73,8 +74,8 @@ impl Space {
     /// Continues the partial file that the log names.
     ///
     /// # Errors
-    /// `NotFound` if the partial file no longer exists. `Cancelled` if the session ends first.
-    /// Errors of the store and of the log.
+    /// `NotFound` if the partial file no longer exists. `Cancelled` if the session ends while the
+    /// recorded ranges are read. Errors of the store and of the log.
     pub(super) fn continue_file(
         &self,
         path: &RelPath,
@@ -247,8 +248,8 @@ impl Space {
         Ok(())
     }
 
-    /// Makes the copy durable, records it in the log in place of the old file, and removes the old
-    /// file.
+    /// Makes the new partial file durable, records it in the log in place of the old partial file,
+    /// and removes the old partial file.
     fn settle(
         &self,
         path: &RelPath,

@@ -28,7 +28,7 @@ use std::sync::Arc;
 pub(super) type Log = UniversalLog<Box<dyn LogFile + Send>>;
 
 /// A new log without records. If the transfer does not begin, dropping this value removes the log
-/// and its lease. This process still holds the lease at the drop.
+/// and its lease. The value must be dropped while this process still holds the lease.
 struct NewLog {
     place: Option<LogPlace>,
 }

@@ -155,8 +155,8 @@ impl Space {
         std::mem::take(&mut *self.notices.lock_unpoisoned())
     }
 
-    /// Returns `removed`. If a removal failed, remembers to search the folder at the end of the
-    /// session.
+    /// Returns `removed`. If a removal failed, remembers that the end of the session must search
+    /// the folder for partial files.
     pub(super) fn noting<T>(&self, path: &RelPath, removed: Result<T>) -> Result<T> {
         if removed.is_err() {
             self.strays.note(&folder_of(path));
@@ -262,8 +262,8 @@ impl Space {
         holes: &[ByteRange],
         attributes: &Attributes<'_>,
     ) -> Result<Small> {
-        // Discard an earlier partial file of this file. If one file of a pack fails, the source
-        // sends the whole pack again.
+        // Discard an earlier partial file of this file. It can exist, because the source sends a
+        // whole pack again if one file of the pack fails.
         self.discard_small(path)?;
         let write = |name: &Name| {
             let written = self.store.write_small(path, name, bytes, holes, attributes);
@@ -411,8 +411,9 @@ impl Space {
     pub(super) fn close(&self, open: &Arc<OpenFile>) {
         let is_undurable = self.undurable.lock_unpoisoned().remove(&open.path);
         if open.is_published() && !is_undurable {
-            // The end takes effect with the next commit. After a crash before the commit, the next
-            // run finds the final name and no partial file, and counts the file as complete.
+            // The log contains this end only after the next commit. After a crash before the
+            // commit, the next run finds the final name and no partial file, and counts the file as
+            // complete.
             let Ok(mut destination) = self.destination() else {
                 return;
             };

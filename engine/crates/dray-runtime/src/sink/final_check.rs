@@ -5,7 +5,8 @@ use dray_core::{Error, Result, Sums};
 /// Compares each file with independent information, such as a server's checksum, before it is
 /// published.
 pub trait FinalCheck: Send + Sync {
-    /// Compares the checksums of the written data. May block until [`Self::give_up`] is called.
+    /// Compares the checksums of the written data with the independent information. May block until
+    /// [`Self::give_up`] is called.
     ///
     /// # Errors
     /// After any error the file is not published.

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Pause between two attempts to take a lease.
 pub(super) const HOLDER_PAUSE: Duration = Duration::from_millis(50);
 
-/// Maximum time to wait for the holder of a lease to end. A holder whose source has just died first
-/// syncs its data. A user who repeats the command immediately must find the lease released.
+/// Maximum time to wait for the holder of a lease to end. If the source of a holder has just died,
+/// the holder syncs its data before it ends. A user who repeats the command immediately must find
+/// the lease released.
 pub(super) const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The kernel's name of the host's own process id namespace.

@@ -1,7 +1,7 @@
 //! A held lease. Frequent checks confirm that this process still holds the lease. Many checks use
 //! the result of a recent read of the lease file, and do not read the file again.
 //!
-//! The module `lease` takes a lease, and `dray_log::lease` has its format.
+//! The module `lease` takes a lease, and `dray_log::lease` defines the format of a lease.
 
 use dray_core::lock::LockExt;
 use dray_core::{Error, Result};
@@ -14,13 +14,13 @@ use std::time::Duration;
 /// Maximum age of a lease check. A call for a small file or an object relies on the last check if
 /// that check is not older. This value applies to a store whose locks the system of this host
 /// guards. If the former holder did not release the lease, a new holder waits at least this long
-/// before its first other call.
+/// after it has taken the lease, before it writes anything else.
 pub(super) const FRESH: Duration = Duration::from_millis(10);
 
-/// The same age in a store of a server, where each check costs a round trip to a storage target
-/// that may be slow. A new holder waits this time in addition to [`Capabilities::late_calls`]. The
-/// value is an estimate: longer than a round trip to a slow target, and short for a user who resumes
-/// a transfer.
+/// The maximum age of a lease check in a store on a server, where each check costs a round trip to
+/// a storage target that may be slow. A new holder waits this time in addition to
+/// [`Capabilities::late_calls`]. The value is an estimate: longer than a round trip to a slow
+/// target, and short for a user who resumes a transfer.
 const FRESH_REMOTE: Duration = Duration::from_millis(500);
 
 /// Returns the maximum age of a lease check in a store.
@@ -31,8 +31,8 @@ pub(super) fn fresh_of(capabilities: &Capabilities) -> Duration {
     }
 }
 
-/// Returns the time that a new holder waits after a former holder on another host, which did not
-/// release the lease.
+/// Returns the time that a new holder waits before it writes, if the former holder was on another
+/// host and did not release the lease.
 pub(super) fn takeover_wait(capabilities: &Capabilities) -> Duration {
     capabilities.late_calls + capabilities.stale_reads + fresh_of(capabilities)
 }
@@ -79,8 +79,9 @@ impl Lease {
         self.check_since(since_boot(), Duration::ZERO)
     }
 
-    /// Checks that this process held the lease recently. One thread repeats the check when half of
-    /// its maximum age has passed. Meanwhile the other threads rely on the last check.
+    /// Checks that this process held the lease recently. When the last check is older than half of
+    /// its maximum age, one thread repeats the check. Meanwhile the other threads rely on the last
+    /// check.
     pub(super) fn check_often(&self) -> Result<()> {
         let asked = since_boot();
         let before = self.seen.lock_unpoisoned().before;

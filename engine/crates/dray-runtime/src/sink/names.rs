@@ -14,10 +14,10 @@ use dray_log::layout::{partial_name_at_turn, partial_name_of_log};
 use dray_store::{PartialId, Store};
 use std::sync::{Arc, Mutex};
 
-/// Number of common partial names, and of unique partial names, that are tried for one file. A
-/// partial name contains a hash of the file's name. Hashes of two files are the same only in a
-/// hostile manifest, so this number limits the cost of such a manifest. The value is estimated, not
-/// measured.
+/// Number of partial names of each kind that are tried for one file: names that every transfer
+/// computes for the file, and then names that only this transfer's log gives. A partial name
+/// contains a hash of the file's name. Hashes of two files are the same only in a hostile manifest,
+/// so this number limits the cost of such a manifest. The value is estimated, not measured.
 const TURNS_MAX: u32 = 8;
 
 /// The partial names of a transfer.
@@ -66,8 +66,8 @@ impl Names {
         self.taken.lock_unpoisoned().insert(place_of(path, name))
     }
 
-    /// Takes the first name for the partial file of `path`, unless another file of this transfer
-    /// has that name. Does not check the store.
+    /// Takes the first of the possible names for the partial file of `path`. Returns `None` if
+    /// another file of this transfer has that name. Does not check the store.
     pub(super) fn take_first(&self, path: &RelPath) -> Result<Option<Name>> {
         let Some(final_name) = path.name() else {
             return Ok(None);

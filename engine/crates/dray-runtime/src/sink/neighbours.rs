@@ -18,21 +18,22 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of remembered logs. If there are more logs, the first logs by name are
-/// remembered, and the files of the remaining logs are sent again. Two writers still never share a
-/// partial file, because partial files are created exclusively. The value is estimated, not
-/// measured.
+/// Maximum number of remembered logs of other transfers. If there are more logs, the first logs by
+/// name are remembered, and the unfinished files of the remaining logs are sent again. Two writers
+/// still never share a partial file, because partial files are created exclusively. The value is
+/// estimated, not measured.
 const LOGS_MAX: usize = 256;
 
 /// Maximum number of remembered unfinished files of one log. The value is estimated, not measured.
 const FILES_MAX: usize = 1 << 16;
 
 /// Time for which a list of logs counts as current in a store where each query is a network round
-/// trip. A transfer that begins within this time still finds our log.
+/// trip. The list may lack the log of a transfer that begins within this time, but that transfer
+/// finds our log.
 const REMOTE_FRESH: Duration = Duration::from_secs(1);
 
 /// Time for which a list of logs counts as current in a local store, where a query costs a system
-/// call. Used by queries before a file is begun.
+/// call. Only `look_soon`, which precedes the beginning of a file, uses it.
 const LOCAL_FRESH: Duration = Duration::from_millis(20);
 
 /// Store of a log: the destination's store, or the store of the exported root above it.
@@ -191,8 +192,8 @@ impl Neighbours {
         Ok(found)
     }
 
-    /// Adds the logs of one folder in which `path` is open. Returns the time at which the folder was
-    /// listed, and the number of other transfers' logs in that folder.
+    /// Adds to `found` the logs of one folder that have the file at `path` open. Returns the time
+    /// at which the folder was listed, and the number of other transfers' logs in that folder.
     fn speaking_in(
         &mut self,
         at: At,
@@ -296,8 +297,8 @@ impl Neighbours {
         let Some(error) = holder(&speaker.place, &self.words)? else {
             return Ok(None);
         };
-        // The writer may already have published the file. The record FileEnd follows later. So
-        // check whether the partial file still exists.
+        // The writer may already have published the file, although its log still lists the file as
+        // open: the record FileEnd follows later. So check whether the partial file still exists.
         let folder = path.parent().unwrap_or_else(RelPath::root);
         let partial = folder.join(&speaker.spoken.partial.name)?;
         let there = self.store.stat(&partial)?;

@@ -10,7 +10,8 @@ pub struct DestinationRequest {
     /// Store whose root is the destination folder.
     pub store: Arc<dyn Store>,
     /// Store of the exported root, and path of the destination folder in it. The folders above the
-    /// destination may contain logs of larger requests, which are searched as well.
+    /// destination are also searched for logs, because a transfer of a larger folder may have
+    /// written below the destination.
     pub above: Option<(Arc<dyn Store>, RelPath)>,
     /// Paths below the destination folder that the transfer will write; empty for the whole folder.
     pub claims: Vec<RelPath>,

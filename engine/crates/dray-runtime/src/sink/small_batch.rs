@@ -10,8 +10,8 @@ use dray_session::sink::PublishItem;
 use dray_store::{Attributes, SmallFile, SmallName};
 use std::borrow::Cow;
 
-/// Number of files per call and per lease check. A store executes about as many calls concurrently.
-/// The value is estimated, not measured.
+/// Maximum number of small files that one call passes to the store. The lease is checked once per
+/// call. The value is estimated, not measured.
 const AT_ONCE: usize = 64;
 
 /// A complete small file.
@@ -43,8 +43,8 @@ impl Space {
             .iter()
             .map(|file| {
                 let sums = self.wants_sums().then(|| Sums::of(&file.content));
-                // Discard an earlier partial file of this file. If one file of a pack fails, the
-                // source sends the whole pack again.
+                // Discard an earlier partial file of this file. It can exist, because the source
+                // sends a whole pack again if one file of the pack fails.
                 let name = self
                     .discard_small(file.path)
                     .and_then(|()| self.names.take_first(file.path));

@@ -126,8 +126,8 @@ pub struct WalkRoot {
 }
 
 impl WalkRoot {
-    /// Returns the place of the folder at the root of `store`. `path` is the absolute path of that
-    /// folder, without symbolic links.
+    /// Returns the walk root for the folder at the root of `store`. `path` is the absolute path of
+    /// that folder, without symbolic links.
     ///
     /// # Errors
     /// If `path` is invalid, or if the system's root `/` cannot be opened.

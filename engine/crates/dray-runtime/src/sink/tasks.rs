@@ -130,7 +130,7 @@ pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sende
                 Err(error) => Input::LeaseLost(error),
                 Ok(()) => {
                     // Ignore errors. If the partial file cannot be removed now, a later run that
-                    // needs the name of the file removes the file.
+                    // needs its name removes it.
                     let _ = space.discard_small(&path);
                     continue;
                 }

@@ -99,8 +99,8 @@ impl Space {
         removed
     }
 
-    /// Removes the partial files of one folder that no log names. Returns false if a listed file no
-    /// longer existed. With `is_again`, a missing file is an error instead.
+    /// Removes the partial files in `folder`, except those that a log names. Returns false if a
+    /// listed file no longer existed. With `is_again`, such a missing file is an error instead.
     fn remove_strays_in(&self, folder: &RelPath, is_again: bool) -> Result<bool> {
         let options = ListOptions {
             recursive: false,

@@ -94,8 +94,8 @@ fn do_one(job: &WriteJob, pool: &Pool, space: &Space, events: &Sender<SinkEvent>
     events.send(SinkEvent::Input(input)).is_ok()
 }
 
-/// Fills the destination by sharing blocks with the source file. Blocks can be shared only for an
-/// object that is one range of one large file.
+/// Fills a range of a partial file by sharing blocks with the source file. Returns `None` if the
+/// object is not one range of one large file, and `Some(Ok(false))` if the range must be written.
 fn shared(parts: &[WriteJobPart], extent: Option<&Extent>, space: &Space) -> Option<Result<bool>> {
     match (parts, extent) {
         (
@@ -163,8 +163,8 @@ fn write_together(pieces: &[Piece<'_>], space: &Space) -> HashMap<usize, Result<
             let (path, metadata) = part.small.as_ref()?;
             let (content, holes) = match piece.len() == 1 && !part.hole {
                 true => (Cow::Borrowed(data), Vec::new()),
-                // A small file whose parts do not match is left to the write of a single file,
-                // which reports the error.
+                // If the parts of a small file are not contiguous, leave the file to the write of a
+                // single file, which reports the error.
                 false => gather(piece, data)
                     .map(|(content, holes)| (Cow::Owned(content), holes))
                     .ok()?,

@@ -176,8 +176,9 @@ fn read_from(
     }
     let state = check_unchanged(handle.as_ref(), origin, part)?;
     let extent = match segments.as_slice() {
-        // A handle that only this read uses was not prepared for sharing ([`ReadHandle::settle`]).
-        // So the blocks of its file cannot be shared.
+        // A part that covers its whole file is read with a handle that only this read uses. Such a
+        // handle was not prepared for sharing ([`ReadHandle::settle`]), so the blocks of its file
+        // cannot be shared.
         [run] if origin.is_shared && !is_whole(part) && run.kind != SegmentKind::Hole => {
             Extent::of(handle, origin.offset + run.range.offset, state)
         }

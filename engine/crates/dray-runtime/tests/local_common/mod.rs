@@ -189,7 +189,7 @@ pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     std::iter::repeat_with(step).take(length).collect()
 }
 
-/// Returns the properties of all entries of a tree that a copy must keep: type, mode, time,
+/// Returns for each entry of a tree the properties that a copy must keep: type, mode, time,
 /// content.
 pub fn picture(at: &Path) -> BTreeMap<String, (u32, i64, i64, Vec<u8>)> {
     let mut all = BTreeMap::new();

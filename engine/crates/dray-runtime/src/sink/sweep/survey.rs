@@ -35,7 +35,7 @@ pub(super) struct Survey {
 }
 
 /// Examines the log `log` in the folder `logs`, and the files that it names. Returns `None` if
-/// neither the log nor a remnant exists.
+/// neither the log nor a remnant of the log ([`PartialKind::Remnant`]) exists.
 ///
 /// # Errors
 /// `LogVersion` and `LogDamaged` for an unreadable log. `PermissionDenied` for the log of another
@@ -63,8 +63,8 @@ pub(super) fn survey(
         Some(_) => read(store.as_ref(), &path)?,
         None => None,
     };
-    // A check takes and releases the lease, which changes the lease's time. So the time of the
-    // lease counts only if there is no log.
+    // A check whether the lease is free takes and releases the lease, which changes the lease's
+    // time. So the time of the lease counts only if there is no log.
     let lasting = match own {
         Some(_) => [own, next],
         None => [held, next],
