@@ -50,8 +50,8 @@ const PATIENCE_MIN: u32 = 2;
 /// The number of fair rounds doubles, up to this maximum, each time the bound has risen too early.
 const PATIENCE_MAX: u32 = 32;
 
-/// Minimum time before an operation counts as late on a target that has completed none yet. The
-/// first operation may be larger than all others.
+/// Minimum time before an operation counts as late on a target that has not completed an operation
+/// yet. The first operation of such a target may be larger than all others.
 const LATE_FIRST_MIN: Duration = Duration::from_secs(1);
 
 /// Amount of data that one operation has moved.

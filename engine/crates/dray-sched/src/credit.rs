@@ -128,8 +128,9 @@ impl CreditLedger {
         }
     }
 
-    /// Charges an object that has arrived until its buffer is free again. Call this after
-    /// [`CreditLedger::take_back`]. Returns true if the target is known.
+    /// Charges the target for an object that has arrived. The charge lasts until the buffer of the
+    /// object is free again. Call this after [`CreditLedger::take_back`]. Returns true if the
+    /// target is known.
     pub fn hold(&mut self, target: TargetId, now: Time) -> bool {
         match self.targets.get_mut(&target) {
             Some(account) => {

@@ -60,8 +60,8 @@ pub struct Work {
     pub sink: Layout,
     /// Ranges that the sink needs.
     pub wanted: RangeSet,
-    /// For a sink that writes files in order: maximum number of objects of the file in transit.
-    /// `None` for a sink with random writes.
+    /// For a sink that writes files in order: maximum number of the file's objects that are in
+    /// transit at the same time. `None` for a sink with random writes.
     pub ordered_window: Option<u32>,
     /// Dataset of the file. `None` if the file belongs to no dataset.
     pub dataset: Option<Dataset>,
@@ -116,8 +116,8 @@ struct File {
 
 impl File {
     /// Returns true if the object at `offset` must wait, because the sink writes the file in order.
-    /// Objects go in order, and at most one window may be in transit. An object that is sent again
-    /// may always go, because all later objects wait for it.
+    /// Objects are sent in order, and at most one window of objects may be in transit. An object
+    /// that is sent again may go even if the window is full, because all later objects wait for it.
     fn is_early(&self, offset: u64) -> bool {
         let Some(window) = self.ordered_window else {
             return false;
@@ -228,8 +228,8 @@ impl Objects {
         let size = work.grid.size();
         let whole = size > 0 && work.wanted.bytes() == size;
         self.is_ordered |= work.ordered_window.is_some();
-        // For a sink that writes in order, a choice examines every file of the queue. So all files
-        // are put in the queue immediately, and none waits with its dataset.
+        // If the sink writes in order, each choice of an object must be able to examine every file.
+        // So all files are put in the queue immediately, and none waits with its dataset.
         let may_wait = self.order == Order::Layout && work.ordered_window.is_none();
         let is_striped = !work.source.is_single() || !work.sink.is_single();
         let is_small = whole && work.grid.count() == 1 && size <= self.limits.pack_bytes_max;
@@ -275,8 +275,8 @@ impl Objects {
         self.datasets.add(dataset, bytes);
     }
 
-    /// Subtracts the size of an announced file from its dataset, because the sink has decided about
-    /// the file. Call this before adding the file.
+    /// Undoes [`Objects::announced`] for a file after the sink has decided about it. Call this
+    /// before adding the file.
     pub fn decided(&mut self, dataset: Dataset, bytes: u64) {
         self.datasets.take(dataset, bytes);
     }
@@ -358,8 +358,8 @@ impl Objects {
         }
     }
 
-    /// Takes the first `most` unsent ranges of a file within `hole`, whichever pair and file are
-    /// next in the rotation. `hole` is a range of the file without data. If the sink writes the
+    /// Takes the first `most` unsent ranges of a file within `hole`, even if another pair or file
+    /// is next in the rotation. `hole` is a range of the file without data. If the sink writes the
     /// file in order, takes only a range at the start of the hole.
     pub fn take_open(&mut self, index: FileIndex, hole: ByteRange, most: usize) -> RangeSet {
         let mut found = RangeSet::new();

@@ -304,8 +304,8 @@ impl Name {
         self.entry().description
     }
 
-    /// Returns which transfers move before a transfer that the policy holds, as subject and verb of
-    /// a message.
+    /// Returns a clause for messages that says which transfers move before a transfer that the
+    /// policy holds, such as "other transfers move first".
     #[must_use]
     pub const fn precedence(self) -> &'static str {
         self.entry().precedence

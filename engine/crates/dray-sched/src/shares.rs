@@ -263,9 +263,10 @@ impl Grants {
         (rate != NO_BOUND).then_some(BytesPerSecond(rate))
     }
 
-    /// Returns the amount by which the rate of a node is below its floor, or below the part of the
-    /// floor that it can use. The rate is below the floor if the floors of siblings together exceed
-    /// the capacity: all these floors are then reduced in proportion.
+    /// Returns the amount by which the rate of a node is below its floor. If the node can use less
+    /// than its floor, returns the amount below the rate that it can use. A rate is below the floor
+    /// if the floors of siblings together exceed the capacity: all these floors are then reduced in
+    /// proportion.
     #[must_use]
     pub fn missing(&self, node: NodeId) -> BytesPerSecond {
         BytesPerSecond(self.missing[node.0])

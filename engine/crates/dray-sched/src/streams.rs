@@ -3,9 +3,9 @@
 //!
 //! The sink writes the objects of one target roughly in the order in which the source passes them
 //! to streams, even if the objects use different streams. Once a later object is written, an
-//! earlier object on another stream is *overtaken*. If the objects of an overtaken stream do not
-//! arrive for a long time, the stream is *stuck*: its network path is dead, and no socket reports
-//! an error.
+//! earlier object on another stream is *overtaken*. A stream with an overtaken object is an
+//! overtaken stream. If its objects do not arrive for a long time, the stream is *stuck*: its
+//! network path is dead, and no socket reports an error.
 //!
 //! A slow target cannot make a stream stuck. Only objects of the same target are compared. An
 //! overtaken object counts only while the sink answers about the same target on other streams, or
@@ -32,8 +32,9 @@ const OVERTAKEN_MIN: Duration = Duration::from_secs(5);
 /// for hours.
 const OVERTAKEN_MAX: Duration = Duration::from_secs(300);
 
-/// If at least this many later objects have overtaken a stream, the order in which the writers of a
-/// target work cannot be the cause. The value is estimated, not measured.
+/// If at least this many later objects have overtaken an object of a stream, the cause is the
+/// stream. The writers of a target may work in another order, but fewer objects then overtake an
+/// object. The value is estimated, not measured.
 const OVERTAKEN_BY: u32 = 16;
 
 /// If fewer than [`OVERTAKEN_BY`] objects have overtaken a stream, the source waits at least this
@@ -46,17 +47,17 @@ const USUAL_TIMES: u32 = 8;
 /// objects. The value is estimated, not measured.
 const QUIET_MIN: Duration = Duration::from_secs(120);
 
-/// Maximum of the time [`QUIET_MIN`], which also doubles with each stream given up. The value is
-/// estimated, not measured.
+/// Maximum of the time that begins at [`QUIET_MIN`] and doubles with each stream that is given up.
+/// The value is estimated, not measured.
 const QUIET_MAX: Duration = Duration::from_secs(480);
 
-/// Minimum time without progress that the source waits after the sink has answered that it is
-/// alive, before the source gives up the stream. Reports that the sink sent before the answer
-/// arrive in this time. The value is estimated, not measured.
+/// After the sink has answered that it is alive, the source waits at least this time without
+/// progress before it gives up the stream. In this time, reports arrive that the sink sent before
+/// the answer. The value is estimated, not measured.
 const ANSWERED_MIN: Duration = Duration::from_secs(2);
 
-/// Divisor for the weight of one object in the average duration. The value is estimated, not
-/// measured.
+/// The average duration of the objects of a target is a moving average, in which the newest object
+/// has the weight 1 / `WEIGHT`. The value is estimated, not measured.
 const WEIGHT: u32 = 4;
 
 /// State of an overtaken object, which is a stream's oldest object of a target: the time at which
@@ -101,7 +102,7 @@ impl Stream {
 pub enum Verdict {
     /// Ask the sink for a sign of life. Call [`Streams::heard`] when the sink answers.
     Ask,
-    /// Close this stream, because it is stuck. The number is that of the unanswered objects on the
+    /// Close this stream, because it is stuck. The number counts the unanswered objects on the
     /// stream.
     GiveUp(StreamId, usize),
 }
@@ -182,8 +183,9 @@ impl Streams {
                 *usual = *usual - *usual / WEIGHT + took / WEIGHT;
             }
             stream.stirred = now;
-            // The stream makes progress. Its other objects may have been overtaken earlier. Perhaps
-            // no further object follows that would show this again, so check these objects now.
+            // The stream makes progress, so forget that it was overtaken. Objects of other streams
+            // may already have overtaken its remaining objects, and perhaps no later object will
+            // show this again. So check the remaining objects now.
             stream.overtaken.clear();
             for (target, oldest) in stream.oldest_of_each() {
                 let newest = self.answers.get(&target).map(|answers| answers.newest);
@@ -287,9 +289,10 @@ impl Streams {
         }
     }
 
-    /// Returns true if a lack of progress is attributed to the stream and not to the target: the
-    /// sink has recently answered about the target on other streams, so the target works, or no
-    /// other stream has objects for the target, so nothing suggests that the target is slow.
+    /// Returns true if a lack of progress is attributed to the stream and not to the target. This
+    /// is the case if the sink has recently answered about objects of the target, so the target
+    /// works. It is also the case if no other stream has objects for the target, so nothing
+    /// suggests that the target is slow.
     fn is_told_apart(&self, id: StreamId, target: TargetId, now: Time) -> bool {
         let recently = self.patience().max(self.usual(target) * 2);
         let answers = self.answers.get(&target);
@@ -316,8 +319,8 @@ impl Streams {
                 false => now + OVERTAKEN_MIN,
             }
         });
-        // This wait doubles with each stream given up. So a stall of the storage costs one stream,
-        // not all streams.
+        // The wait for a stream without any arrival doubles with each stream given up. So a stall
+        // of the storage costs one stream, not all streams.
         let quiet = stream.stirred + self.doubled(QUIET_MIN, QUIET_MAX);
         overtaken.chain([quiet]).min()
     }

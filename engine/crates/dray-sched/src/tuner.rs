@@ -45,8 +45,9 @@ const GAIN_MIN: f64 = 0.01;
 
 /// Minimum number of windows in which a setting could affect the bottleneck, before the tuner
 /// reports the setting as found. After fewer windows the setting is a guess, and no better than the
-/// remembered setting. The other end reports its bottleneck every ten seconds; this number of
-/// windows takes longer. The value is estimated, not measured.
+/// remembered setting. The other end reports its bottleneck every ten seconds. This number of
+/// windows takes longer, so at least one report has arrived by then. The value is estimated, not
+/// measured.
 const FOUND_WINDOWS: u32 = 14;
 
 /// A parameter of the transfer that the tuner can change.
@@ -171,8 +172,9 @@ pub enum Bottleneck {
     Other,
 }
 
-/// Number of errors by kind of operation. Errors are counted if they can be due to overload: refused,
-/// timed out or broken off. Other errors, such as a missing permission, are not counted.
+/// Number of errors by kind of operation. An error is counted if overload can be its cause: the
+/// operation was refused, timed out or was broken off. Other errors, such as a missing permission,
+/// are not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Errors {
     /// Number of streams that were refused or broke.

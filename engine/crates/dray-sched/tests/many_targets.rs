@@ -65,8 +65,8 @@ struct Course {
     heap: usize,
 }
 
-/// Sends `files` files of `stripes` objects. Source target 7 is slow: at most one of twenty reads
-/// that end is a read on this target, unless no other read is in progress.
+/// Sends `files` files of `stripes` objects. Source target 7 is slow: a read on it ends only in
+/// every twentieth turn of the loop, or when no other read is in progress.
 fn run(files: u64, stripes: u64) -> Course {
     let before = IN_USE.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);

@@ -14,10 +14,11 @@ const STEPS_MAX: usize = 64;
 /// Estimated finish of a transfer if no transfer is added or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Eta {
-    /// Finish at the capacity of the best tenth of the time ([`Outlook::High`]).
+    /// Time at which the transfer finishes if every capacity stays as high as in the best tenth of
+    /// the time ([`Outlook::High`]).
     pub early: Time,
-    /// Finish at the capacity of the worst tenth of the time ([`Outlook::Low`]). `None` if the
-    /// transfer makes no progress at that capacity.
+    /// Time at which the transfer finishes if every capacity stays as low as in the worst tenth of
+    /// the time ([`Outlook::Low`]). `None` if the transfer makes no progress at that capacity.
     pub late: Option<Time>,
 }
 

@@ -44,8 +44,8 @@ pub(crate) fn order(need: &Need) -> Vec<usize> {
     order
 }
 
-/// Places up to `bytes` bytes of a demand, and adds them to `amounts`. Returns the number of bytes
-/// that did not fit.
+/// Places up to `bytes` bytes of a demand in the intervals of `grid`, and adds the bytes of each
+/// interval to `amounts`. Returns the number of bytes that did not fit.
 pub(crate) fn place(
     grid: &mut Grid,
     demand: &Demand,
@@ -119,8 +119,8 @@ pub(crate) fn is_impossible(need: &Need, grid: &Grid) -> bool {
         || (0..need.capacities.len()).any(|resource| does_overload(need, grid, resource))
 }
 
-/// Returns true if a resource is overloaded by its demands, even without ceilings and other
-/// resources.
+/// Returns true if the demands overload a resource, even if their ceilings and all other resources
+/// are ignored.
 pub(crate) fn does_overload(need: &Need, grid: &Grid, resource: usize) -> bool {
     if grid.room[resource].is_none() {
         return false;

@@ -281,8 +281,8 @@ impl Broker {
     }
 }
 
-/// Returns the finish time of a transfer that is limited by its observed rate. Returns `None` for
-/// other transfers.
+/// Returns the finish time of a transfer that is limited by its observed rate; `Some(None)` if this
+/// time is unknown. Returns `None` for other transfers.
 fn by_itself(taken: &Taken, now: Time) -> Option<Option<Time>> {
     let rate = taken.use_max.filter(|rate| *rate < most_of(&taken.wish))?;
     let lasts = taken

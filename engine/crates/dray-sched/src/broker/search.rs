@@ -15,8 +15,9 @@ pub const PROGRAM_DEMANDS_MAX: usize = 256;
 ///
 /// Tries three methods in order:
 ///
-/// 1. Even filling, the best method for each transfer if no limit applies.
-/// 2. Filling by earliest deadline, which is exact on one resource without ceilings.
+/// 1. Even filling, which gives each transfer one constant rate as far as the capacities allow.
+/// 2. Filling by earliest deadline. On one resource without ceilings, it finds a plan if there is
+///    one.
 /// 3. Linear programming, unless a single resource already proves that no plan exists.
 ///
 /// The first two methods cost O(demands * intervals * resources).

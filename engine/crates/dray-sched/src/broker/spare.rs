@@ -1,4 +1,4 @@
-//! Divides the capacity that the plan does not use among the transfers. No capacity stays unused if
+//! Divides among the transfers the capacity that the plan does not use. No capacity stays unused if
 //! a transfer could use it.
 
 use crate::shares::{Share, Tree};

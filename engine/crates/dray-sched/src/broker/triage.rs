@@ -93,8 +93,8 @@ pub(crate) fn keep(outlooks: &Outlooks<'_>, wishes: &Wishes<'_>) -> Kept {
             kept.parts.push((bare, plan));
             continue;
         }
-        // If all promises fit with the high outlook, no promise is given up. The transfer with the
-        // earliest deadline then gets all the capacity that it needs.
+        // If all promises fit into the capacities of the high outlook, no promise is given up. If
+        // the real capacity is lower, the transfers with the earliest deadlines get it first.
         bare.capacities.clone_from(&outlooks.high.capacities);
         if let Some(plan) = search::find_early(&bare) {
             kept.parts.push((bare, plan));

@@ -10,9 +10,9 @@ use std::time::Duration;
 /// the source reads ahead.
 const WINDOW_FIRST: u32 = 32;
 
-/// A path time is the duration of one round trip and one read. If all objects of a window take at
-/// least this many path times to arrive, the window is large enough. At most a quarter of the
-/// window is then in transit, and a pause of one path time at either end costs nothing.
+/// A path time is the duration of one round trip and one read. The window is large enough if the
+/// arrival of all its objects takes at least this many path times in total. At most a quarter of
+/// the window is then in transit, so a pause of one path time at either end costs nothing.
 const WAYS: u32 = 4;
 
 /// If on average more than 1 / `LYING_PART` of a window is held at the sink, storage is the slower
@@ -65,8 +65,8 @@ pub(super) struct Window {
     left: u32,
     /// Start of this round. The first round starts with the first grant.
     began: Option<Time>,
-    /// Number of arrivals in this round, and the sum over these arrivals of the objects held at the
-    /// sink.
+    /// Number of objects that have arrived in this round. The second number adds up, over these
+    /// arrivals, how many objects were at the sink when the object arrived.
     seen: (u64, u64),
     /// Path time: the time from the first grant to the first arrival, which is a round trip and a
     /// read.
@@ -154,8 +154,8 @@ impl Window {
         }
         // The path time `way` includes the sink's first decisions and the start of the source, so
         // it may be too long. The round trip of the network plus a read is more precise. If the
-        // round takes longer than this time permits, a larger window may still help, because reads
-        // at the source may be slow. Only a trial can show this.
+        // round takes at least `WAYS` times as long as this sum, a larger window may still help,
+        // because reads at the source may be slow. Only a trial can show this.
         let network = round_trip.map_or(way, |there_and_back| there_and_back + READ_TAKES);
         let is_doubtful = took >= network * WAYS;
         if is_doubtful && (self.rests > 0 || self.rounds.count < TRIAL_ROUNDS) {

@@ -60,8 +60,9 @@ impl Objects {
     }
 
     /// Returns the sink targets for which unsent objects wait, so credit for them is useful. A
-    /// stale queue entry counts as an unsent object. With [`Order::File`], or if the sink writes
-    /// files in order, only the first unsent object counts.
+    /// stale queue entry counts as an unsent object. With [`Order::File`], only the first unsent
+    /// object of the first file counts. If the sink writes files in order, only the first unsent
+    /// object of each file counts.
     fn wanted_sinks(&self) -> BTreeSet<TargetId> {
         if self.order == Order::File {
             let first = self.listed.first().and_then(|index| self.files.get(index));

@@ -26,8 +26,8 @@ fn after(target: TargetId, span: Span) -> Span {
 }
 
 impl Objects {
-    /// Picks an object of the next source target in the rotation that has a free reader. The sink
-    /// targets of each source target are served in rotation too.
+    /// Serves the source targets in rotation, and picks an object of the next one that has a free
+    /// reader. The sink targets of each source target are served in rotation too.
     pub(super) fn pick_by_layout(&mut self) -> Option<Assignment> {
         if !self.has_useful_credit() {
             return None;

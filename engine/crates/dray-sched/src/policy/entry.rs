@@ -28,13 +28,13 @@ pub enum MaxRunning {
 /// Groups into which waiting transfers are divided, and the order within a group (a line).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lines {
-    /// One line for each activity of an owner, class and priority. Sorted by deadline, then by
-    /// submission.
+    /// One line for each combination of owner, activity, class and priority. Sorted by deadline,
+    /// then by submission.
     #[default]
     Deadlines,
-    /// One line for each owner, class and priority. Sorted by submission.
+    /// One line for each combination of owner, class and priority. Sorted by submission.
     Ages,
-    /// One line for each pair of endpoints, owner and class. Sorted by submission.
+    /// One line for each combination of endpoint pair, owner and class. Sorted by submission.
     Pairs,
 }
 

@@ -54,8 +54,8 @@ impl Priority {
             .max(1)
     }
 
-    /// Returns the priority of a transfer, including a rise from before its start that still
-    /// counts.
+    /// Returns the priority of a transfer. Adds the rise with which the transfer was started, as
+    /// long as this rise counts.
     fn kept(&self, one: &Transfer<'_>, now: Time) -> u64 {
         let risen = self.risen.get(one.id).filter(|(_, until)| now < *until);
         base(one).saturating_add(risen.map_or(0, |(steps, _)| *steps))
@@ -82,8 +82,8 @@ impl Priority {
     }
 }
 
-/// Returns the priority without a rise. A higher class always exceeds all priorities of a lower
-/// class.
+/// Returns the priority before any rise by waiting. Every priority of a higher class exceeds all
+/// priorities of a lower class.
 fn base(one: &Transfer<'_>) -> u64 {
     let class = match one.class {
         Class::Realtime => 2,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Length of a step with weight one. It is divisible by many weights, and much larger than all
-/// weights.
+/// weights, so rounding hardly changes a step.
 const STEP: u64 = 5_040 * 1_000_000;
 
 /// Turns by start-time fair queuing (Goyal, Vin and Cheng, 1996). Each turn moves a party forward

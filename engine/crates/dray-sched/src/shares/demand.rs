@@ -148,8 +148,9 @@ impl Demand {
         }
         let still = self.moved_at.map(|at| now.since(at));
         let is_still = still.is_none_or(|still| still >= STILL.max(self.gap * STILL_GAPS));
-        // One object may overdraw the gate. So a leaf may be granted one object and move nothing.
-        // If the leaf is granted two objects and moves nothing, it has nothing to move.
+        // One object may overdraw the gate. So a leaf that is granted the bytes of one object may
+        // move nothing. A leaf that is granted the bytes of two objects and moves nothing has
+        // nothing to move.
         if self.idle >= self.grain.saturating_mul(2) && moved == 0 && is_still {
             return Some(PROBE);
         }

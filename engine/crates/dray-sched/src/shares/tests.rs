@@ -479,8 +479,8 @@ fn leaves_with_demand_are_not_idle_between_two_objects() {
     assert!(sum >= 95 * MIB, "{}", sum / MIB);
 }
 
-/// Returns the number of bytes that a leaf moves in 20 s. This end grants `here`, and another end
-/// sets the rate `other` at the same gate.
+/// Returns the number of bytes that a leaf moves in 20 s. This end grants at most the rate `here`.
+/// The other end limits the same gate to the rate `other`, a function of the time in milliseconds.
 fn behind_another_end(here: u64, other: impl Fn(u64) -> u64, object: u64) -> u64 {
     let mut demand = Demand::new(object);
     let mut gate = Pacer::unlimited();

@@ -213,8 +213,8 @@ impl Space {
         })
     }
 
-    /// Describes why a claim waits: the free bytes, and the bytes in use by their use. Caches are
-    /// not named, because the tier deletes them for the claim.
+    /// Describes why a claim waits: the free bytes, and the used bytes for each kind of use. Caches
+    /// are not named, because the tier deletes them for the claim.
     #[must_use]
     pub fn shortage_text(&self, ahead: u64, bytes: u64) -> String {
         let mut text = format!(

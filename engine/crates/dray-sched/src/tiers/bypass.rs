@@ -9,8 +9,9 @@ pub struct BypassRule {
     /// Minimum ratio of `read_max` (Brmax) to `write_min` (Bwmin) of the device. BBOS names no
     /// minimum; it applied the bypass at a ratio of 0.53.
     pub read_part_min: f64,
-    /// Fraction of the newest versions on the fast tier that must have a lower MTBF than the
-    /// incoming checkpoint. With 1.0, all of them must.
+    /// Fraction of the other applications with their newest version on the fast tier whose MTBF
+    /// must be lower than the MTBF of the checkpoint's application. With 1.0, all of them must have
+    /// a lower MTBF.
     pub colder_than: f64,
 }
 

@@ -15,8 +15,8 @@ pub fn read_rates(read_max: f64) -> impl Iterator<Item = f64> {
     READ_PARTS.into_iter().map(move |part| part * read_max)
 }
 
-/// Fits the line of equation 5.1 to the samples of a measurement. The fit includes samples without
-/// reads. But the lower end of the line (Brmin, Bwmax) is at the slowest read rate that was
+/// Fits the line of equation 5.1 of BBOS to the samples of a measurement. The fit includes samples
+/// without reads. But the lower end of the line (Brmin, Bwmax) is at the slowest read rate that was
 /// measured, because a demotion at rate zero would never end.
 ///
 /// # Errors

@@ -38,7 +38,7 @@ pub enum Mtbf {
     /// Declared by the application, in seconds.
     Declared(f64),
     /// Derived from the number of nodes. A job fails when one of its nodes fails, so the MTBF of a
-    /// job is inversely proportional to its number of nodes (section 2.4).
+    /// job is inversely proportional to its number of nodes (BBOS, section 2.4).
     Nodes {
         /// Number of nodes of the job. Zero counts as one.
         nodes: u64,
@@ -137,7 +137,8 @@ impl FailureEstimator {
         positive(1.0 / self.rate(at))
     }
 
-    /// Returns two limits per second. The failure rate is between them with 90 % probability.
+    /// Returns a lower and an upper limit of the failure rate, in failures per second. The rate is
+    /// between them with 90 % probability.
     ///
     /// The quantiles use the approximation of Wilson and Hilferty (1931). Their error depends on
     /// the shape of the Gamma distribution: below 25 % for the shape 1, below 3 % for 2, below 1 %

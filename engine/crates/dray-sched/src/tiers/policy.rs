@@ -81,8 +81,9 @@ pub struct Bbos {
     pub form: EquationForm,
 }
 
-/// BBOS with the lowest sufficient rates at each moment ([`even_rates`]). Demotions in idle time
-/// then speed up later writes. The dissertation does not have this policy.
+/// BBOS with the lowest sufficient rates at each moment ([`even_rates`]). Each demotion in idle
+/// time lowers the demotion rates that follow, so later writes are faster. The dissertation does
+/// not have this policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EvenBbos;
 

@@ -21,8 +21,8 @@ pub enum EquationForm {
     /// Form that follows from the text: no demotion runs beside writes before the threshold.
     #[default]
     Text,
-    /// Printed form: the demotion is expected to move Brmin tc bytes before the threshold. A tier
-    /// that waits for the threshold then demotes too little.
+    /// Printed form: it assumes that the demotion moves Brmin * tc bytes before the threshold. So a
+    /// tier that starts to demote at the threshold demotes too little.
     Printed,
 }
 
@@ -129,8 +129,8 @@ impl Ramp {
         }
         let write = f64::midpoint(limits.write_max, limits.write_min);
         let read = f64::midpoint(limits.read_max, limits.read_min);
-        // Pattern 2 is possible if the whole increase of the demotion rate takes place during
-        // writes.
+        // [`Pattern::FromThreshold`] is possible if the demotion rate can rise from its minimum to
+        // its maximum during the writes.
         if excess * write < dwpp * read {
             let (t_c, t_dd) = match form {
                 EquationForm::Text => {
@@ -205,8 +205,8 @@ impl Ramp {
         }
     }
 
-    /// Returns the number of bytes that demotions beside writes have moved after `dwsf` bytes of the
-    /// period.
+    /// Returns the number of bytes that demotions have moved beside writes, after `dwsf` bytes are
+    /// written in the period.
     #[must_use]
     pub fn demoted(&self, dwsf: f64) -> f64 {
         if self.pattern == Pattern::WhenIdle || dwsf < self.start {
@@ -224,9 +224,9 @@ impl Ramp {
         if dwsf >= self.full || self.t_dd <= 0.0 {
             return 1.0;
         }
-        // The rates change linearly in time, and DWSF is the integral of the write rate:
-        // x = Bwmax t - (Bwmax - Bwmin) t^2 / (2 tdd). This form of the solution is exact for
-        // Bwmax = Bwmin, too.
+        // The rates change linearly, and DWSF is the integral of the write rate. If p is the part
+        // of tdd that has passed, x is Bwmax p - (Bwmax - Bwmin) p^2 / 2. The form below of the
+        // solution for p is also exact for Bwmax = Bwmin.
         let x = (dwsf - self.start) / self.t_dd;
         let limits = &self.limits;
         let fall = limits.write_max - limits.write_min;
@@ -250,11 +250,11 @@ impl Ramp {
     }
 }
 
-/// Returns the lowest constant rates with which the tier does not overflow if all remaining bytes
-/// of the period are written without idle time. `free` is the capacity less the data that must
-/// still be demoted, in bytes. `remaining` is DWPP less DWSF. The caller computes the rates again
-/// as bytes are written and demoted. The results stay equal while applications write without idle
-/// time. Each demotion in idle time lowers the next results.
+/// Returns the lowest constant demotion rate, and the write rate beside it, with which the tier
+/// does not overflow if all remaining bytes of the period are written without idle time. `free` is
+/// the capacity less the data that must still be demoted, in bytes. `remaining` is DWPP less DWSF.
+/// The caller computes the rates again as bytes are written and demoted. The results stay equal
+/// while applications write without idle time. Each demotion in idle time lowers the next results.
 ///
 /// The line of the device (BBOS, equation 5.1) makes the duration of all writes depend on the mean
 /// demotion rate only. So without idle time these rates finish the writes as early as a [`Ramp`]
@@ -287,10 +287,10 @@ pub fn even_rates(device: &DeviceModel, free: f64, remaining: f64) -> Rates {
 }
 
 /// Returns the lowest demotion rate in bytes per second with which the remaining bytes of the
-/// period fit. Versions are demoted only after they are complete, and their space becomes free only
-/// at the end of their demotion. `free` is the capacity less the bytes without a durable slow copy,
-/// and `moved` the number of these bytes that the running demotion has moved. `remaining` is DWPP
-/// less DWSF, and `largest` the size of the largest version.
+/// period fit into the fast tier. Versions are demoted only after they are complete, and their
+/// space becomes free only at the end of their demotion. `free` is the capacity less the bytes
+/// without a durable slow copy, and `moved` the number of these bytes that the running demotion has
+/// moved. `remaining` is DWPP less DWSF, and `largest` the size of the largest version.
 ///
 /// The space of the version that is being demoted becomes free last. So the rate is computed as if
 /// `largest` bytes less were free. After a pause or a late start of a demotion fewer bytes are
@@ -309,9 +309,9 @@ pub fn needed_rate(
     even_rates(device, free + moved - largest, remaining).read
 }
 
-/// Returns the rate in bytes per second of the demotion of a version with a deadline: the higher
-/// of the rate of the ramp, and of the remaining bytes divided by the remaining time. It does not
-/// exceed `read_max`.
+/// Returns the rate in bytes per second of the demotion of a version with a deadline: the higher of
+/// the rate of the ramp and the rate that the deadline needs (the remaining bytes divided by the
+/// remaining time). It does not exceed `read_max`.
 #[must_use]
 pub fn demotion_rate(
     ramp_rate: f64,

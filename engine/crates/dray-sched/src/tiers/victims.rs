@@ -112,8 +112,10 @@ impl Order {
 pub struct Demotion {
     /// Index of the version.
     pub index: usize,
-    /// True if the fast copy is useless once the slow copy is durable (E-order). Before the
-    /// deletion, ask [`kept_because`] again, because a user may have pinned the version meanwhile.
+    /// True if the fast copy must be deleted once the slow copy is durable: the version is older
+    /// than the newest complete version of its application (E-order), and it is not pinned. Before
+    /// the deletion, ask [`kept_because`] again, because a user may have pinned the version
+    /// meanwhile.
     pub delete_after: bool,
 }
 

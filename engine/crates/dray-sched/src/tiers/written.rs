@@ -78,10 +78,10 @@ impl PeriodEstimator {
         self.applications.values().map(|one| one.written).sum()
     }
 
-    /// Returns DWPP: the declared bytes, plus a quantile of the bytes that the applications without
-    /// a declaration write in a period together. The result is at least the sum of the expected
-    /// bytes of all applications. In this sum, an application that has written more than expected
-    /// counts with its written bytes.
+    /// Returns DWPP: the declared bytes, plus an estimate for all applications without a
+    /// declaration together. This estimate is a quantile of the bytes that they write in one
+    /// period. The result is at least the sum of the expected bytes of all applications. In this
+    /// sum, an application that has written more than expected counts with its written bytes.
     #[must_use]
     pub fn dwpp(&self) -> f64 {
         let (mut sum, mut variance, mut least) = (0.0, 0.0, 0.0);

@@ -1,10 +1,10 @@
 //! Belief about how throughput depends on one number.
 //!
 //! A hypothesis consists of a knee and a price. Throughput grows in proportion to the number up to
-//! the knee. Beyond the knee each further unit slows all units, as given by the price. All other
-//! influences on throughput, above all other users of the network, are contained in a level. Each
-//! hypothesis tracks its own level. So only a change of throughput that follows a change of the
-//! number can distinguish hypotheses.
+//! the knee. Beyond the knee each further unit slows all units, as given by the price. A level
+//! contains all other influences on throughput, mainly the traffic of other users of the network.
+//! Each hypothesis tracks its own level. So only a change of throughput that follows a change of
+//! the number can distinguish hypotheses.
 //!
 //! Each measured window changes the evidence for the hypotheses. The tuner next uses the number
 //! with the highest sum of its expected throughput and a small bonus. A number gets this bonus if
@@ -37,8 +37,8 @@ const WEIGHT_MIN: f64 = 1e-5;
 /// Weight of the bonus for distinguishing hypotheses, relative to throughput.
 const CURIOSITY: f64 = 0.5;
 
-/// Number of windows without a change in which the bonus for distinguishing hypotheses grows by its
-/// initial value.
+/// While the number does not change, the bonus for distinguishing hypotheses grows. It grows by its
+/// initial value in this many windows.
 const BORED_AFTER: f64 = 10.0;
 /// Maximum number of times that the bonus grows by its initial value.
 const BORED_MOST: f64 = 2.0;
@@ -182,8 +182,8 @@ impl Belief {
         }
     }
 
-    /// Records a window in which another number has changed. The level of the throughput is then
-    /// unknown, so the window says nothing about this number.
+    /// Records a window in which another tuned number has changed. The level of the throughput is
+    /// then unknown, so the window says nothing about the number of this belief.
     pub(super) const fn lose_level(&mut self) {
         self.has_level = false;
     }

@@ -1,4 +1,5 @@
-//! Learns from errors the number above which the other end fails.
+//! The ceiling of a tuned number, for example of connections: learns from errors the value above
+//! which the other end fails.
 
 use std::time::Duration;
 
@@ -6,8 +7,8 @@ use std::time::Duration;
 /// before. The error may be chance. A second error near that number makes the reduction permanent.
 const DOUBT: Duration = Duration::from_secs(3);
 
-/// Two errors within this time are not chance, even at a number that was used without errors
-/// before.
+/// Time within which a second error reduces the maximum permanently, even if the tuned number was
+/// used without errors before. A single error there may be chance.
 const STRIKE: Duration = Duration::from_secs(20);
 
 /// The ceiling of one number. The module documentation describes it.

@@ -52,8 +52,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Creates a memory of at most `most` pairs, each for at most `age_most`. Entries further than
-    /// `age_most` in the future are dropped too, because they come from a wrong clock.
+    /// Creates a memory of at most `most` pairs, each for at most `age_most`. An entry whose time
+    /// is more than `age_most` in the future is dropped too, because it comes from a wrong clock.
     #[must_use]
     pub const fn new(most: usize, age_most: Duration) -> Self {
         Self {

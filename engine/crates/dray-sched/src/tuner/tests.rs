@@ -250,8 +250,8 @@ fn dtl_follows_the_text_of_its_paper() {
         assert_eq!(dtl.told(&sample(100)).streams, 8);
     }
     assert_eq!(dtl.told(&sample(100)).streams, 12);
-    // If the throughput is above 1.3 times the last one, DTL adds threads. Between 0.7 and 1.3
-    // times it keeps the number.
+    // If the throughput is above 1.3 times that of the last step, DTL adds threads. Between 0.7 and
+    // 1.3 times, it keeps the number of threads.
     assert_eq!(five(&mut dtl, 131), 16);
     assert_eq!(five(&mut dtl, 170), 16);
     // If the throughput falls below 0.7 times the last one, DTL adds threads after a step without

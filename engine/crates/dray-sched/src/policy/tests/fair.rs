@@ -286,8 +286,8 @@ fn activities_of_an_owner_take_turns_by_weight() {
             *counts.entry(id).or_default() += 1;
         }
     }
-    // Each owner gets half of the starts. Of the half of owner a, the activities get a sixth, a
-    // half and a third.
+    // Each owner gets half of the 600 starts. Of the half of owner a, `bulk` gets a sixth,
+    // transfers without an activity a third, and `physics` a half.
     let expected = [("b", 300), ("bulk", 50), ("none", 100), ("physics", 150)];
     for (id, count) in expected {
         assert!(counts[id].abs_diff(count) <= 1, "{counts:?}");

@@ -84,8 +84,8 @@ fn the_quota_of_a_party_is_shared_by_its_transfers() {
     let mut play = Play::new(400, &[("a", "x"), ("A", "x"), ("b", "y")]);
     assert_eq!(play.story(100, 4), "aaaa");
     assert_eq!(play.story(100, 4), "bbbb");
-    // One transfer ends in the middle of the turn. The other transfer uses the bytes that remain of
-    // the turn.
+    // The transfer `a` ends in the middle of the turn of party `x`. The transfer `A` of the same
+    // party uses the remaining bytes of this turn.
     assert_eq!(play.story(100, 2), "aa");
     let gone = play.transfers.remove(0);
     let limits = Limits::of(9);

@@ -266,8 +266,8 @@ proptest! {
         let size = 1.0 / parts;
         let device = paper();
         let burst = Burst { versions, size, pause: pause * size / device.read_max, has_feedback: true };
-        // Leave two versions free: the rate has a limit, so a late increase cannot catch up
-        // entirely.
+        // Consider only bursts that leave space for two more versions. The read rate has a limit,
+        // so an increase that comes late cannot free the missing space entirely.
         prop_assume!(burst.least(&device) + 2.0 * size <= 1.0);
         let peak = burst.peak(&device);
         prop_assert!(peak <= 1.0 + 1e-6, "{} of {} versions of {}", peak, versions, size);

@@ -32,8 +32,9 @@ const fn demote(index: usize, delete_after: bool) -> Option<Demotion> {
 
 #[test]
 fn older_versions_come_before_the_highest_mtbf() {
-    // E-order before V-order: "the old version checkpoint files do not need to be in the BB, and
-    // thus they have the highest priority to be cold files" (BBOS, section 5.1.2).
+    // E-order (versions older than the newest) before V-order (newest versions, by MTBF): "the old
+    // version checkpoint files do not need to be in the BB, and thus they have the highest priority
+    // to be cold files" (BBOS, section 5.1.2).
     let versions = [
         version("rare", 1, 6_000.0, OnFast),
         version("often", 2, 60.0, OnFast),
