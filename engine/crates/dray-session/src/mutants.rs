@@ -1,6 +1,6 @@
 //! Deliberate defects that the simulator plants in a machine, to prove that `check_invariants`
-//! detects them. There is at least one defect for each invariant that a machine's state shows.
-//! Without the feature `mutants` no machine has a defect.
+//! detects them. There is at least one defect for each invariant that can be checked in the state
+//! of a machine. Without the feature `mutants` no machine has a defect.
 
 /// A planted defect, named after the rule that the defect breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

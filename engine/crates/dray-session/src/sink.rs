@@ -89,7 +89,7 @@ pub struct Sink {
     /// Number of inspections and preparations that the runtime has not answered.
     deciding: u64,
     /// Files for which the runtime is opening the partial file. The value is true if the partial
-    /// file must be discarded if the file fails.
+    /// file has no durable ranges. Such a partial file is discarded if the file fails.
     preparing: HashMap<FileIndex, bool>,
     /// Failed files whose partial file and log records the next run can use. `None` if there are
     /// more than `KEPT_MAX` such files.

@@ -272,7 +272,7 @@ fn source_receives_the_error_of_the_sink() {
     }
 }
 
-/// Returns a sink that is opening the partial file of an earlier run, of which the first object is
+/// Returns a sink that is opening an earlier run's partial file. The first object of this file is
 /// durable.
 fn reopening() -> Sink {
     let mut done = SummedRanges::new();

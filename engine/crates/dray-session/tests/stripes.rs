@@ -55,9 +55,9 @@ fn tell(sink: &mut Sink, input: sink::Input) -> Vec<sink::Effect> {
     std::iter::from_fn(|| sink.poll()).collect()
 }
 
-/// Passes the messages `announced` of the source and the result of the inspection to a sink.
-/// Returns the object size in bytes and the layout that the sink chooses, or `None` if the sink
-/// wants no bytes.
+/// Passes to a sink the source's messages `announced` and the result of inspecting the destination
+/// of the file. Returns the object size in bytes and the layout that the sink chooses, or `None` if
+/// the sink wants no bytes.
 fn decision(
     sink: &mut Sink,
     announced: Vec<Message>,
@@ -243,8 +243,8 @@ fn is_on_one_target(layout: &Layout, range: ByteRange, target: TargetId) -> bool
 }
 
 proptest! {
-    /// The units are at least a sixteenth of the requested object size, which is the minimum size
-    /// of an object. So objects can follow the stripes of both ends.
+    /// The unit of each layout is at least the minimum size of an object, which is a sixteenth of
+    /// the requested size. So objects can follow the stripes of both ends.
     #[test]
     fn no_object_crosses_a_border_of_either_end(
         size in OBJECT + 1..12_000,

@@ -329,8 +329,8 @@ fn distant_storage_gets_more_writers() {
     let tuned = write_for(30, TUNED, distant);
     assert_eq!((fixed.concurrent_max, fixed.threads), (4, 4));
     assert!(tuned.concurrent_max <= 64, "{tuned:?}");
-    // With a tuned number, the sink grants credit for a window only, so that waiting objects do not
-    // fill the pool.
+    // The factor is smaller than that of the readers. With a tuned number of writers, the sink
+    // grants credit for a window only, so that waiting objects do not fill the pool.
     assert!(tuned.objects > 3 * fixed.objects, "{fixed:?}, {tuned:?}");
 }
 

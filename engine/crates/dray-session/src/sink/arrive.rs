@@ -17,8 +17,8 @@ use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 const ASKED_STREAMS_MAX: usize = 1024;
 
 /// Maximum number of ranges of seen block numbers for each source. If there are more ranges, the
-/// sink also counts the numbers between the first two ranges as seen. A source has far fewer
-/// buffers, so it has failed to read the blocks with these numbers.
+/// sink also counts the numbers between the first two ranges as seen. Blocks with these numbers
+/// cannot arrive, because the source, with far fewer buffers, has failed to read them.
 const SEEN_RUNS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -397,7 +397,7 @@ impl Sink {
     /// Adds written parts to the current sync group. Fails the files with unwritten parts.
     ///
     /// # Errors
-    /// If the block has no such part.
+    /// If no written part belongs to a file that is still open.
     fn gather_parts(
         &mut self,
         key: BlockKey,

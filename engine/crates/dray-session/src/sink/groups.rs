@@ -22,8 +22,9 @@ const GROUP_ENTRIES: usize = 4096;
 /// is estimated, not measured.
 const GROUP_ENTRIES_LEAST: usize = 128;
 
-/// The late group is synced after this many sync intervals, if no other data waits for a sync
-/// earlier. The value is estimated, not measured.
+/// The late group is synced after this many sync intervals while the gathering group has data.
+/// While the gathering group is empty, the late group is synced after one interval. The value is
+/// estimated, not measured.
 const LATE_INTERVALS: u32 = 8;
 
 /// The late group is synced when its bytes reach those of a full group divided by this number. The

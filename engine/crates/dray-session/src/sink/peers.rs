@@ -34,8 +34,9 @@ pub(super) struct Peer {
     pub(super) wanting: u64,
     /// Streams whose loss this end has detected.
     pub(super) dead_streams: HashSet<StreamId>,
-    /// Blocks about which the source has asked, by stream. Contains only streams whose loss this
-    /// end has not detected yet.
+    /// Blocks of lost streams, by stream: the source has asked which of these blocks have arrived.
+    /// Contains only streams whose loss this end has not detected yet, because it answers after
+    /// that.
     pub(super) asked: BTreeMap<StreamId, Vec<BlockId>>,
     /// Numbers of the blocks that have arrived or were reported as dropped.
     pub(super) seen: RangeSet,
@@ -55,8 +56,8 @@ pub(super) struct Peer {
     is_shut: bool,
     /// Times by stage in the source's last report.
     pub(super) times: Times,
-    /// Time at which the source last reported its profile. `None` if the source had more entries to
-    /// announce at that time.
+    /// Time of the source's last profile report. `None` if the source still had entries to announce
+    /// when it sent this report.
     pub(super) reported_at: Option<Time>,
     /// True if the source has stored the verdict.
     has_stored: bool,

@@ -26,8 +26,9 @@ impl File {
 }
 
 impl Sink {
-    /// Handles [`Input::Kept`](super::Input::Kept): `done` are the ranges of the partial file that
-    /// were found on the storage.
+    /// Handles [`Input::Kept`](super::Input::Kept): `done` are the ranges of an earlier run that
+    /// were found on the storage. `is_moved` is true if the runtime has copied these ranges to a
+    /// new partial file.
     pub(super) fn on_kept(&mut self, index: FileIndex, done: SummedRanges, is_moved: bool) {
         let Some(path) = self.live.get(&index).map(|live| live.path.clone()) else {
             return;

@@ -75,8 +75,8 @@ impl Sink {
         if !matches!(self.phase, Phase::Moving) || self.peers.is_empty() {
             return None;
         }
-        // At this limit the sink grants no credit until some bytes become durable. Bytes of small
-        // files become durable when these files are published.
+        // At the limit `sync_group_bytes`, the sink grants no credit until some bytes become
+        // durable. Bytes of small files become durable when these files are published.
         let is_full = self.unsafe_bytes >= self.config.sync_group_bytes;
         Some(if is_full && self.syncing.is_some() {
             Stage::Sync

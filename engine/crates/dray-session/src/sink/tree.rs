@@ -373,8 +373,8 @@ impl Sink {
             if matches!(file.stage, Stage::Deciding | Stage::Open) && !self.is_all_written(file) {
                 self.count_wanting(live.peer, false);
             }
-            // Keep the records of files that were not inspected too: an earlier run may have begun
-            // these files.
+            // Also keep the records of files that this run has not inspected, because an earlier
+            // run may have begun these files.
             let keep = !discard && !file.small;
             if let (true, Some(kept)) = (keep, &mut self.kept) {
                 kept.insert(live.path.clone());

@@ -73,8 +73,8 @@ pub struct ReadPart {
 /// Result of a read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadOutcome {
-    /// Data and holes in the order of the buffer. The segments cover all parts that were read
-    /// completely.
+    /// Segments of data and holes, in the order of their bytes in the buffer. They cover all parts
+    /// that were read completely.
     pub segments: Vec<Segment>,
     /// If the whole part lies in a hole: the end offset of this hole. Set only for reads of a
     /// single part.

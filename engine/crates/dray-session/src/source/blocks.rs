@@ -268,9 +268,9 @@ impl Source {
         segments.any(|segment| self.files.contains_key(&segment.file))
     }
 
-    /// Returns `range`, in which a read has found a hole, and unsent ranges of the file behind
-    /// `range` in the same hole, as far as [`HOLE_BLOCKS_MAX`] permits. The object in which the
-    /// hole ends is not included, because objects are sent whole.
+    /// Returns `range`, in which a read has found a hole, and the unsent ranges of the same hole
+    /// that come after `range`. The number of ranges is limited by [`HOLE_BLOCKS_MAX`]. The object
+    /// in which the hole ends is not included, because objects are sent whole.
     fn take_hole(&mut self, index: FileIndex, range: ByteRange, hole_end: u64) -> Vec<ByteRange> {
         let mut found = RangeSet::new();
         found.insert(range);
@@ -400,9 +400,9 @@ impl Source {
         }
     }
 
-    /// Counts an object as sent. The stream has accepted all of the object, or was lost, or the
-    /// sink has sent an answer about the object. An object that is incomplete at the end of the
-    /// session does not count.
+    /// Counts an object as sent. Called when the stream has accepted all of the object or was lost,
+    /// or when the sink has sent an answer about the object. An object that is incomplete at the
+    /// end of the session does not count.
     fn count_sent(&mut self, id: BlockId) {
         let sending = self.sending.get_mut(&id);
         if let Some(bytes) = sending.and_then(|sending| sending.uncounted.take()) {

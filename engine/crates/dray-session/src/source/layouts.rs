@@ -1,5 +1,5 @@
-//! Limits the number of storage targets that a sink may report, and the memory of all layouts. The
-//! source has a queue for each target.
+//! Limits the number of storage targets that a sink may report, because the source has a queue for
+//! each target. Also limits the memory of all layouts.
 
 use super::Source;
 use dray_core::{ErrorKind, Layout, TargetId};
