@@ -1,6 +1,7 @@
-//! Checkers of dray's promises, one for each promise, with the names used in docs/design. They
-//! examine the effects that the machines emit, and the contents of the disk. They know the contents
-//! of the source. They never read the state of a machine.
+//! Checkers of the promises in docs/design/failure-model.md, one for each promise. The checkers
+//! have the names from that document. They examine the effects that the machines emit, and the
+//! contents of the disk. They know the contents of the source. They never read the state of a
+//! machine.
 
 use crate::disk::Node;
 use crate::session::Attempt;
@@ -331,8 +332,8 @@ impl World {
         }
     }
 
-    /// Checks a read at its start: no other attempt for any of its parts may be in progress or have
-    /// succeeded.
+    /// Checks a read at its start: no other attempt to send one of its parts may be in progress or
+    /// have succeeded.
     pub fn check_read(&mut self, at: usize, effect: &Effect) -> Duration {
         let wait = self.delay(30, 700);
         let Effect::Read {
@@ -437,8 +438,9 @@ impl World {
     }
 
     /// Checks the number of bytes sent in all sessions of a round (one request of the transfer,
-    /// repeated until all files have arrived). The number may exceed the size of the data by at
-    /// most the pool and the sync group for each interrupted session.
+    /// repeated until all files have arrived). The number may exceed the needed bytes by the bytes
+    /// that the sink refused. For each interrupted session, it may also exceed them by the size of
+    /// the buffer pool plus the size of one sync group.
     pub fn check_bound(&mut self) {
         if self.is_unbounded {
             return;

@@ -164,8 +164,8 @@ pub struct Planned {
     pub after: u64,
 }
 
-/// Returns the faults of one world, at least two. Consecutive seeds choose consecutive cells of the
-/// table, so that every cell is tried.
+/// Returns the three to six faults of one world. The cells are the possible pairs of a fault and a
+/// phase. Consecutive seeds start at different cells, so that every cell is tried.
 #[must_use]
 pub fn plan(seed: u64, draw: &mut Rng) -> VecDeque<Planned> {
     let mut cells: Vec<(Fault, Phase)> = Fault::ALL

@@ -1,6 +1,7 @@
 //! Simulates many transfers over shared resources as a fluid on a virtual clock. The model serves
-//! experiments with policies, rates and admission. Some of them repeat experiments of published
-//! papers, in which the transfers took hours. The model simulates such transfers within moments.
+//! experiments with policies, rates and admission. Some of these experiments repeat those of
+//! published papers, in which the transfers took hours. The model simulates such transfers within
+//! moments.
 //!
 //! A [`Load`] describes arrivals and resources. The model calls a [`Conductor`] at each event. The
 //! conductor returns the rate of each transfer and the time of its next call. Between two events
@@ -235,8 +236,8 @@ pub struct Orders {
     pub refuse: Vec<TransferIndex>,
     /// Time of the next call, unless an event occurs before.
     pub look_again: Option<Time>,
-    /// Total numbers of bytes at which a transfer causes the next call. At most one entry for each
-    /// transfer.
+    /// Transfers that cause the next call, each with the total number of bytes that it must have
+    /// moved by then. At most one entry for each transfer.
     pub look_after: Vec<(TransferIndex, u64)>,
 }
 

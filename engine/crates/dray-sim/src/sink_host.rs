@@ -345,7 +345,7 @@ impl SinkHost {
         Ok(Some(inode))
     }
 
-    /// Makes the items durable, with all changes up to change number `until`.
+    /// Makes those changes of the items durable that have numbers up to `until`.
     ///
     /// # Errors
     /// Errors of the disk and of the log.

@@ -58,7 +58,7 @@ pub struct Timing {
     link_free: Time,
     /// Objects that were written, in order.
     pub written: Vec<Written>,
-    /// For each arrival of an object at a target: the time, the end of the transfer (source or
+    /// For each arrival of an object at a target: the time, the end that has the target (source or
     /// sink), the target, and the number of objects in progress on the target.
     pub crowd: Vec<(Time, At, u32, usize)>,
     /// End times of the objects in progress, by target.

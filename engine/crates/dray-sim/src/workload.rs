@@ -54,8 +54,8 @@ pub struct Setup {
     pub sync_group_bytes: u64,
     /// Maximum time until written data is synced.
     pub sync_interval: Duration,
-    /// For a sink that writes files in order: maximum number of objects of a file in transit.
-    /// `None` for a sink with random writes.
+    /// For a sink that writes files in order: maximum number of a file's objects that are in
+    /// transit at the same time. `None` for a sink with random writes.
     pub ordered_window: Option<u32>,
     /// True if the sink keeps holes.
     pub holes: bool,
@@ -191,8 +191,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Returns a tree with at least three files of twenty objects, and with entries of all other
-    /// kinds.
+    /// Returns a random tree. At least three of its files have twenty or more objects. It may also
+    /// have folders, small files, empty files, a sparse file and symbolic links.
     ///
     /// # Errors
     /// Never: all names that this function builds are valid.

@@ -139,8 +139,9 @@ pub struct World {
     events: u64,
     /// Paths at which a folder exists where a file is expected.
     pub blocked: BTreeSet<RelPath>,
-    /// True if a fault of this round (one request of the transfer, until all files have arrived)
-    /// may cause more bytes to be sent again than the pool and the sync group contain.
+    /// True if a fault of this round may cause more bytes to be sent again than the pool and the
+    /// sync group contain. A round is one request of the transfer, until all its files have
+    /// arrived.
     pub is_unbounded: bool,
     /// Inodes with corrupted bytes. No session can detect the corruption before it reads the bytes
     /// back.
@@ -265,7 +266,7 @@ impl World {
     }
 
     /// Runs sessions until the transfer is done and all planned faults have occurred, or until a
-    /// promise is broken.
+    /// checker finds a violation.
     #[must_use]
     pub fn run(mut self) -> Report {
         self.begin_round();
@@ -337,7 +338,8 @@ impl World {
     /// Runs one session of a world without faults.
     ///
     /// # Errors
-    /// The broken promise, or a violation that says that the session did not end.
+    /// The first broken promise of docs/design, or a violation which says that the session did not
+    /// end.
     pub fn run_timed(mut self) -> std::result::Result<Option<Timing>, Violation> {
         self.begin_round();
         self.begin_session();

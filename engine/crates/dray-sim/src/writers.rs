@@ -101,8 +101,8 @@ pub struct Report {
     pub kills: u64,
 }
 
-/// Runs one seed: two to four transfers with overlapping files, with kills, until all transfers
-/// have ended.
+/// Runs one seed: two to four transfers with overlapping files. Kills of transfers and crashes of
+/// the host interrupt them, and they run again. The run lasts until all transfers have ended.
 #[must_use]
 pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Report {
     let mut draw = Rng::new(seed ^ 0x3a17_e750);

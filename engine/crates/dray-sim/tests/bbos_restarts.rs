@@ -24,8 +24,8 @@ fn bbos_is_above_lru_and_fifo_and_gains_with_the_variance() {
     for (case, cell) in cases().iter().zip(&cells) {
         let [bbos, lru, fifo] = cell.ratios;
         assert!(bbos > lru && lru > fifo, "{case:?}: {cell:?}");
-        // With FIFO, the fast tier has the versions of the last S bytes, whatever the applications
-        // are.
+        // With FIFO, the fast tier holds the last S bytes that all applications together have
+        // written, so the hit ratio is about 1 / load.
         assert!((fifo * case.load - 1.0).abs() < 0.06, "{case:?}: {fifo}");
         // BBOS needs space for one checkpoint that is being written.
         assert!(bbos >= cell.best_fixed - 0.02, "{case:?}: {cell:?}");

@@ -70,8 +70,8 @@ fn bde_a_fourth_task_is_refused_and_taken_on_with_what_it_is_offered() {
         assert_eq!(bde::is_met(&report, &topology.load(FOURTH.3)), [true, true]);
         let offered = bde::offer(topology);
         assert!(offered > FOURTH.3.expect("it has a deadline"));
-        // The offered deadline is not later than necessary: the two tasks together need this time,
-        // and the offer adds a few seconds.
+        // The offered deadline is hardly later than necessary: `both` is the time that the second
+        // and the fourth task together need, and the offer adds a few seconds.
         let rate = if topology == Topology::Shared {
             10.5
         } else {

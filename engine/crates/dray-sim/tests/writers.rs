@@ -1,5 +1,5 @@
-//! Several transfers write to one destination. No promise may be broken, and each planted defect
-//! must be detected.
+//! Several transfers write to one destination. No run without a planted defect may violate an
+//! invariant, and each planted defect must be detected.
 
 use dray_sim::writers::{Mutant, run_seed};
 use std::collections::BTreeMap;

@@ -28,8 +28,8 @@ pub const CHECKPOINT: f64 = 80.0 * GIGA;
 /// Period in seconds.
 pub const PERIOD: f64 = 3_800.0;
 
-/// Shortest total wait for space in seconds that counts as a stop. Shorter waits are artefacts of
-/// the simulation's time steps.
+/// A wait for space counts as a stop only if it takes at least this time in seconds, in total.
+/// Shorter waits are artefacts of the simulation's time steps.
 pub const STOP_MIN: f64 = 0.1;
 
 /// Loads of Figures 5.3 and 5.4: the data written per period (DWPP) as a multiple of the capacity

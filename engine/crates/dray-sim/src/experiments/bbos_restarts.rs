@@ -45,7 +45,7 @@ const LEARNING_SEEDS: u64 = 30;
 /// Maximum loss of the hit ratio because of the estimate, after the learning time.
 pub const LOSS_MAX: f64 = 0.02;
 
-/// Number of versions that an application retains: the dissertation assumes "three or more
+/// Number of versions that an application retains: the BBOS dissertation assumes "three or more
 /// versions".
 const RETAINED: u64 = 3;
 
@@ -65,7 +65,7 @@ pub struct Mix {
     /// Ratio of the applications with periods of 60, 30 and 20 minutes.
     pub ratio: &'static str,
     /// Number of applications with a period of 60, 30 and 20 minutes, in this order. Both mixes
-    /// write 48 checkpoints in an hour, which is 1.9 times the capacity.
+    /// write 48 checkpoints in an hour, which is 1.9 times the capacity of the fast tier.
     pub applications: [usize; 3],
     /// Hit ratio in the dissertation with the version-aware order, and without.
     pub paper: [f64; 2],
@@ -92,8 +92,8 @@ pub enum Policy {
     Bbos,
     /// Least recently used, where restarts count as uses.
     Lru,
-    /// First written first. It is also LRU if only writes count as uses, as in the paper: "based
-    /// only on the order of the written time".
+    /// First written, first removed. It is also LRU if only writes count as uses, as in the BBOS
+    /// dissertation: "based only on the order of the written time".
     Fifo,
 }
 
@@ -119,8 +119,9 @@ pub struct Case {
     pub span: u64,
 }
 
-/// Returns applications that write once per period, evenly distributed, in random order. Each MTBF
-/// is a random whole number of minutes from 1 to the maximum of the case.
+/// Returns applications that write once per period, in random order. The times of their writes are
+/// evenly distributed over the period. Each MTBF is a random whole number of minutes from 1 to the
+/// maximum of the case.
 #[must_use]
 pub fn even(case: &Case, seed: u64) -> Vec<Application> {
     let mut draw = Rng::new(seed << 16 ^ case.span << 8 ^ (case.load * 10.0) as u64);

@@ -60,8 +60,8 @@ impl Topology {
         }
     }
 
-    /// Returns a load of the three tasks. If `fourth` is given, the load also contains the fourth
-    /// task, with this number of seconds until its deadline.
+    /// Returns a load of the three [`TASKS`]. If `fourth` is given, the load also contains the task
+    /// [`FOURTH`], with its deadline `fourth` seconds after its arrival.
     #[must_use]
     pub fn load(self, fourth: Option<u64>) -> Load {
         let mut load = Load::default();

@@ -29,8 +29,8 @@ const READERS: u32 = 2;
 /// Duration of a read.
 const READ: Duration = Duration::from_millis(100);
 
-/// Time in which the line carries one object. The links together could deliver objects five times
-/// as fast.
+/// Time in which the line carries one object. All links together can deliver objects five times as
+/// fast as the line carries them.
 const LINE: Duration = Duration::from_millis(5);
 
 /// Number of buffers of the source.
@@ -265,8 +265,8 @@ fn read_until(link: u32, now: Time) -> Time {
 }
 
 /// Stops using stalled links: waiting files are read from their replicas. Files in progress are
-/// read again from their replicas, up to [`EXTRA_PERCENT_MAX`]. Returns the number of objects sent
-/// twice.
+/// read again from their replicas, as long as at most [`EXTRA_PERCENT_MAX`] percent of all objects
+/// are sent twice. Returns the number of objects sent twice.
 fn give_up(
     chooser: &mut Chooser,
     files: &[File],

@@ -37,7 +37,7 @@ const ROUND_TRIP: Duration = Duration::from_millis(33);
 /// Time from the submission of the first data set to that of the second.
 const SECOND_COMES: Duration = Duration::from_secs(60);
 
-/// Table 2 of the paper, in seconds: duration of tray03, duration of tray05 from its submission,
+/// Table 2 of Liu et al., in seconds: duration of tray03, duration of tray05 from its submission,
 /// and duration of both together.
 pub const TABLE_2: [(Name, [f64; 3]); 3] = [
     (Name::Fcfs, [683.0, 962.0, 1022.0]),
@@ -93,8 +93,8 @@ impl Engine {
         if self == Self::Theirs && name == Name::RoundRobin {
             return Box::new(LeastServed { current: None });
         }
-        // Run one data set at a time under every policy, because the paper's engine gave all its
-        // threads to one data set.
+        // Run one data set at a time under every policy, because the engine of Liu et al. gave all
+        // its threads to one data set.
         let settings = Settings {
             max_running: Some(1),
             quota: QUOTA,
@@ -143,8 +143,8 @@ impl Policy for LeastServed {
     }
 }
 
-/// Runs the two data sets of Table 2 of the paper: tray05 arrives a minute after tray03, and both
-/// use one network line.
+/// Runs the experiment of Table 2 of Liu et al.: the data set tray05 arrives a minute after the
+/// data set tray03, and both use one network line.
 ///
 /// # Panics
 /// If the policy orders rates that are not feasible.
@@ -165,9 +165,9 @@ pub fn two_sets(engine: Engine, policy: Name) -> Report {
     play(&load, engine.policy(policy))
 }
 
-/// Runs the experiment of Figure 13: two data sets between two pairs of endpoints. The paper does
-/// not name the two data sets of the figure. The data sets used here are from the paper, and their
-/// sizes have the same ratio as in the figure.
+/// Runs the experiment of Figure 13 of Liu et al.: two data sets between two pairs of endpoints.
+/// The paper does not name the two data sets of the figure. The data sets used here occur elsewhere
+/// in the paper, and their sizes have the same ratio as in the figure.
 ///
 /// # Panics
 /// If the policy orders rates that are not feasible.

@@ -1,6 +1,6 @@
 //! Random loads that need 0.5 to 1.2 times the capacity. The experiment measures the broker's
-//! admissions, its missed promises, and the deadlines that other rules miss with the same
-//! transfers.
+//! admissions and its missed promises. It also measures the deadlines that EDF and fair shares miss
+//! with the same transfers.
 //!
 //! A load uses the network cards of several sites and their shared link for an hour. It contains
 //! transfers of all sizes. The deadline of a transfer allows one and a half to six times the time
@@ -261,7 +261,8 @@ pub struct Outcome {
     pub foretold: usize,
 }
 
-/// Runs one load under all rules.
+/// Runs one load: with the broker and steady capacities, and with varying capacities under the
+/// broker, EDF and fair sharing.
 ///
 /// # Panics
 /// If a rule orders rates that are not feasible.
@@ -316,8 +317,9 @@ pub fn outcome(seed: u64, many: Many) -> Outcome {
     }
 }
 
-/// Requests all transfers in advance. Returns the admitted bytes as a fraction of the upper bound
-/// for two orders of the requests: the order of the load, and the largest transfers first.
+/// Requests all transfers in advance. Returns two results for two orders of the requests: the order
+/// of the load, and the largest transfers first. A result is the fraction of the upper bound that
+/// the admitted bytes reach.
 #[must_use]
 pub fn ahead(seed: u64) -> [f64; 2] {
     let Drawn { load, .. } = drawn(seed, Known::Ahead, Many::Usual);

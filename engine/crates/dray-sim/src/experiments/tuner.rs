@@ -125,8 +125,8 @@ fn ours(path: &Path, weather: &Weather) -> (Course, Remembered) {
     (course, tuner.remembered())
 }
 
-/// Returns the best fixed number for these disturbances, and the number of bytes that it moves from
-/// [`FROM`] on.
+/// Returns the value of the path's knob that moves the most bytes without a change of the value,
+/// and the number of bytes that it moves from [`FROM`] on. The disturbances are those of `seed`.
 #[must_use]
 pub fn best_fixed(path: &Path, seed: u64) -> (u64, f64) {
     let weather = Weather::new(seed);
@@ -157,8 +157,8 @@ const fn per_second() -> usize {
 pub struct Came {
     /// Bytes moved, as a fraction of the bytes that the best fixed number moves.
     pub part: f64,
-    /// Time in seconds until the tuner chose a number that would reach nine tenths of the maximum
-    /// throughput without disturbances. `None` if it never did.
+    /// Time in seconds until the tuner chose a number that, without disturbances, would reach nine
+    /// tenths of the maximum throughput. `None` if the tuner never chose such a number.
     pub seconds: Option<f64>,
     /// Number of changes from a number at which the other end works to a number at which the other
     /// end fails.
@@ -200,8 +200,8 @@ pub fn all(path: &Path, who: Who, seeds: u64) -> Vec<Came> {
         .collect()
 }
 
-/// Returns the results of runs on random paths with this bottleneck. Each run has a different path
-/// and different disturbances.
+/// Returns the results of runs on random paths whose bottleneck is `name`. Each run has a different
+/// path and different disturbances.
 #[must_use]
 pub fn of_drawn(name: &str, who: Who, seeds: u64) -> Vec<Came> {
     (0..seeds)

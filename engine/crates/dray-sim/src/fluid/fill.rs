@@ -28,8 +28,9 @@ impl RemainingCapacity {
         self.left[resource.0]
     }
 
-    /// Gives one transfer capacity and returns the rate of the transfer. The rate is the lowest of
-    /// `wish`, the ceiling of the transfer, and the remaining capacity of each of its resources.
+    /// Gives capacity to one transfer, and returns the rate of this transfer. The rate is the
+    /// lowest of `wish`, the ceiling of the transfer, and the remaining capacity of each of its
+    /// resources.
     pub fn take(&mut self, seen: &TransferView<'_>, wish: f64) -> f64 {
         let ceiling = seen.transfer.ceiling.unwrap_or(f64::INFINITY);
         let resources = &seen.transfer.resources;

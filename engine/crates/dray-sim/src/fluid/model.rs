@@ -35,8 +35,9 @@ struct Moving<'a> {
     stopping: Option<(f64, f64)>,
     /// Time at which the first byte moves after a start.
     silent_until: Option<Time>,
-    /// Time at which the transfer ends, stops or causes a call, at the current rate, and the total
-    /// number of bytes at that time.
+    /// Time at which, at the current rate, the transfer ends, stops, or reaches the bytes after
+    /// which the conductor wants a call. The second value is the total number of bytes at that
+    /// time.
     hit: Option<(Time, f64)>,
     turn: Option<Turn>,
     record: Record,
@@ -307,8 +308,9 @@ impl<'a> Model<'a> {
         sums.iter().zip(free).map(part).collect()
     }
 
-    /// Sets the actual rates. Stopped transfers that complete an object come first, then ordered
-    /// transfers. Rates are reduced where a capacity is too small.
+    /// Sets the actual rates. Capacity first goes to stopped transfers that still complete an
+    /// object, and then to transfers for which the conductor has ordered a rate. Rates are reduced
+    /// where a capacity is too small.
     fn set_rates(&mut self) {
         let stopping = |one: &Moving<'_>| one.stopping.map_or(0.0, |(_, rate)| rate);
         let ordered = |one: &Moving<'_>| match one.phase {

@@ -64,8 +64,8 @@ impl Writer {
             path: path.clone(),
         };
         if at.mutant == Some(Mutant::EndsFirst) {
-            // With the mutant `EndsFirst`, a kill between the two steps loses the file from both
-            // logs.
+            // The mutant `EndsFirst` has already ended the file in the other log. A kill before the
+            // next step, which adopts the file, loses the file from both logs.
             return Ok(true);
         }
         self.adopt(path, (&mut file, &found), &theirs)?;

@@ -388,8 +388,8 @@ impl Writer {
         else {
             return Ok(());
         };
-        // The other writer was killed. Inherit the file later, so that its durable ranges are not
-        // sent again.
+        // The other writer was killed. Drop this file and begin it again later. The new attempt
+        // inherits the other writer's durable ranges, so they are not sent again.
         let is_left = looks > 0 && held.is_empty() && !speaking.is_empty();
         match judged {
             Claim::Ours if is_left => {

@@ -103,8 +103,8 @@ pub struct Run {
     pub most_used: f64,
     /// Demoted bytes.
     pub demoted: f64,
-    /// Time in seconds at which all bytes had a copy on the slow tier. It is infinite if some had
-    /// none at the end of the period.
+    /// Time in seconds at which all bytes had a copy on the slow tier. Infinite if some bytes had
+    /// no such copy at the end of the period.
     pub drained: f64,
 }
 

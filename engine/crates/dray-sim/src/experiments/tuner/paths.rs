@@ -70,7 +70,8 @@ pub struct Path {
 pub const PATHS: [Path; 4] = [
     Path {
         name: "clean",
-        about: "10 Gbit/s, 0.1 ms. Two streams fill the link, and each further stream costs 0.4 %",
+        about: "10 Gbit/s, 0.1 ms. Two streams fill the link. Each further stream lowers the \
+                throughput by 0.4 %",
         knob: Knob::Streams,
         link: 1_250.0 * MEGA,
         stream: 700.0 * MEGA,
@@ -123,7 +124,8 @@ pub const PATHS: [Path; 4] = [
 ];
 
 /// Returns a random path whose bottleneck is the network or the storage. The best value of its knob
-/// is between 1 and 48. The other end fails above 1.15 to 2.65 times the best value.
+/// is between 1 and 48. The other end fails above a random limit, which is 1.15 to 2.65 times the
+/// best value and at least 6.
 #[must_use]
 pub fn drawn(seed: u64) -> Path {
     let mut draw = Rng::new(seed ^ 0xd4a7);
