@@ -97,8 +97,8 @@ fn source(address: &str, top: &Path) -> io::Result<()> {
         }
     }
     stream.shutdown(Shutdown::Write)?;
-    // The sink sends its fraction after the last write. If the checksums differ, the sink sends
-    // nothing.
+    // After the last write, the sink sends the fraction of its time that it has spent on checksums.
+    // If the checksums differ, the sink sends nothing.
     let mut said = [0; 8];
     stream.read_exact(&mut said).map_err(|error| {
         let what = format!("the sink has not confirmed ({error}); it says why itself");

@@ -3,8 +3,8 @@
 //!
 //! [`dray_core::connections`] chooses the connection for a call. This module opens connections,
 //! waits for free ones, and counts calls. A store requests a [`Lease`] for each call, or [`Part`]s
-//! of a call if it can send the parts concurrently. The store uses the connection on its own thread
-//! and reports the outcome. Waiting threads are served in order of arrival.
+//! of a call if it can send the parts concurrently. The store makes the call itself, and reports
+//! the outcome. Waiting threads are served in order of arrival.
 //!
 //! This module does not know the kind of connection, and it does not retry. The caller handles a
 //! failed call.

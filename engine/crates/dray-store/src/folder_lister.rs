@@ -1,5 +1,5 @@
-//! Lists stores that return the entries of one folder at a time. The lister holds the entries of
-//! one folder per level, for at most [`DEPTH_MAX`] levels.
+//! Lists the trees of stores that return the entries of one folder at a time. The lister holds the
+//! entries of one folder per level, for at most [`DEPTH_MAX`] levels.
 
 use crate::store::Lister;
 use crate::types::{FileKind, FileState, ListOptions, Listed};
@@ -10,8 +10,8 @@ use dray_core::{
 use std::vec::IntoIter;
 
 /// Maximum depth of folders; a deeper folder is an error item of the listing. The limit bounds
-/// memory, because a faulty server can report folders without end. Every store allows paths of 1024
-/// bytes, and such a path has at most 512 names.
+/// memory, because a faulty server can report folders without end. The limit excludes no path of up
+/// to 1024 bytes, the length that every store allows: such a path has at most 512 names.
 const DEPTH_MAX: usize = 512;
 
 /// A store that returns the entries of one folder at a time.

@@ -105,8 +105,8 @@ pub struct Component {
     pub end: u64,
     /// Size of a stripe in bytes; zero means the default of the file system.
     pub stripe_bytes: u64,
-    /// Requested or actual number of stripes. Zero is the default of the file system, and
-    /// `u16::MAX` is the number of all targets.
+    /// Requested or actual number of stripes. Zero means the default of the file system, and
+    /// `u16::MAX` means one stripe on each target.
     pub stripe_count: u16,
     /// Place of the bytes.
     pub place: Place,

@@ -57,8 +57,8 @@ impl MemoryStore {
         }
     }
 
-    /// Simulates a crash of the host. Content is lost that was written since the last sync of its
-    /// file. Names are lost that were created since the last sync of their folder. All locks are
+    /// Simulates a crash of the host. Content that was written since the last sync of its file is
+    /// lost. Names that were created since the last sync of their folder are lost. All locks are
     /// released. Handles opened before the crash must not be used afterwards.
     pub fn crash(&self) {
         self.write().crash();
@@ -78,8 +78,8 @@ impl MemoryStore {
             .cause("in memory")
     }
 
-    /// Fails if the folder of `key` does not exist. The error says which part of the path is
-    /// missing.
+    /// Fails if the folder of `key` does not exist. The kind of the error tells whether an entry on
+    /// the path is a link, is a file, or is missing.
     fn check_folder(&self, tree: &Tree, key: &[u8], operation: &str) -> Result<()> {
         let Some(folder) = above(key) else {
             return Err(self.error(ErrorKind::IsADirectory, operation, &RelPath::root()));

@@ -353,7 +353,7 @@ impl Store for PosixStore {
         });
         if made == Ok(MadeDir::Created) {
             // A folder with this name may have been removed just before, and may still be in the
-            // cache.
+            // cache of open folders.
             self.folders.forget(path.as_bytes());
         }
         made.map_err(self.failed("create the folder", path))

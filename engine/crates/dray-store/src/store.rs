@@ -82,7 +82,7 @@ pub trait Store: Send + Sync {
 
     /// Lists `top` and everything below it, depth first. The memory for the listing does not grow
     /// with the number of entries. The listing leaves out dray's own names ([`Name::is_reserved`]).
-    /// With [`ListOptions::own`] it contains only these names and folders.
+    /// With [`ListOptions::own`] it contains only folders and these names.
     ///
     /// # Errors
     /// An error if `top` itself cannot be listed (`NotFound`, `PermissionDenied`, ...). An error of
@@ -524,7 +524,7 @@ pub trait Partial: Send + Sync {
         None
     }
 
-    /// Returns true if the store executes only one write to a file at a time, as a copy to memory.
+    /// Returns true if the store copies written bytes to memory while it holds a lock on the file.
     /// A second writer for the same file would only wait.
     fn takes_one_writer(&self) -> bool {
         false
@@ -556,9 +556,9 @@ pub trait Partial: Send + Sync {
     /// the start.
     fn sync(&self) -> Result<()>;
 
-    /// Prepares [`Partial::publish`]: does its slow steps, as far as readers of the final name
-    /// cannot see them. The caller passes the same attributes to both calls and checks its lease
-    /// between them. A store may do nothing here.
+    /// Prepares [`Partial::publish`]: does those slow steps of it that readers of the final name
+    /// cannot see. The caller passes the same attributes to both calls and checks its lease between
+    /// them. A store may do nothing here.
     ///
     /// # Errors
     /// The errors of [`Partial::publish`].
@@ -570,7 +570,7 @@ pub trait Partial: Send + Sync {
     /// either no new file or the complete new file with this name. An existing file is replaced or
     /// kept, but never damaged. The name is durable after [`Store::sync_each`] of the folder.
     ///
-    /// If the outcome of an earlier call is unknown, the caller uses [`Store::stat`]. If the call
+    /// If the outcome of an earlier call is unknown, the caller uses [`Store::stat`]. If that call
     /// succeeded, the final name has the inode of this partial file.
     ///
     /// # Errors

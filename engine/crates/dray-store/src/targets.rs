@@ -121,8 +121,8 @@ impl Targets {
         number(&mut names, name)
     }
 
-    /// Returns the number of the target named `name`. An unknown name gets a new number, if the
-    /// store has less than `names_max` targets.
+    /// Returns the number of the target named `name`. An unknown name gets a new number if the
+    /// store has fewer than `names_max` targets. Otherwise returns `None`.
     #[must_use]
     pub fn part(&self, name: &str, names_max: usize) -> Option<TargetId> {
         {

@@ -51,8 +51,8 @@ pub struct Capabilities {
     pub path_bytes_max: usize,
     /// The store discards all writes, so no range of a file counts as durable.
     pub keeps_nothing: bool,
-    /// The server also computes checksums, and the store compares them with [`Attributes::sums`],
-    /// which the caller must pass.
+    /// The server computes checksums. Before the store publishes a file, it compares the server's
+    /// checksum with [`Attributes::sums`], which the caller must pass.
     pub compares_sums: bool,
     /// Each call costs a network round trip, so the sink passes many small files in one call.
     pub takes_many: bool,
@@ -118,8 +118,8 @@ pub struct FreeSpace {
 pub struct ListOptions {
     /// List folders recursively. Otherwise a folder is an `IsADirectory` error item.
     pub recursive: bool,
-    /// List only the contents of the top folder, with depth 0, and not the folder itself. The root
-    /// has no name and is always listed in this way.
+    /// List the contents of the top folder without the folder itself. These contents then have
+    /// depth 0. The root has no name and is always listed in this way.
     pub contents: bool,
     /// Treatment of symbolic links. [`Links::Follow`] follows links within the store's
     /// [`crate::LinkScope`]. A link that leads to one of its parent folders or out of the root is
@@ -207,7 +207,8 @@ pub struct Noted {
     /// Fields of the inode.
     pub inode: InodeState,
     /// Hash of the names and values of the extended attributes. Some servers store checksums in
-    /// attributes while the file is read, so an attribute may change without the content.
+    /// attributes while the file is read, so an attribute may change although the content stays the
+    /// same.
     pub attributes: u64,
 }
 

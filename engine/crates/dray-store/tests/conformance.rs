@@ -62,8 +62,8 @@ fn posix_passes_with_space_taken_at_the_beginning() {
     });
 }
 
-/// Runs the suite with `count` new folders for each case. Each store is the folder `below` of the
-/// disks.
+/// Runs the suite with `count` new folders for each case, which stand for disks. Each store is the
+/// folder `below` of a store on these disks.
 fn disks(count: usize, below: &str, asked: DisksOptions, left_out: &[&str]) {
     let folders = RefCell::new(Vec::new());
     let make = || {

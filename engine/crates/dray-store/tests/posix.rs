@@ -170,8 +170,8 @@ fn followed_links_stay_beneath_the_root_and_never_go_round() {
     let (good, bad) = list(&store, Links::Follow);
     let mut found = names(&good);
     found.sort();
-    // Each folder has a start item and an end item: "a", "b", and the folder to which the link
-    // points. The latter contains a file.
+    // Each folder has a start item and an end item, so its name is in the list twice. The folder
+    // "inside-folder" is a link to a folder that contains a file.
     let expected = [
         "a",
         "a",
@@ -496,8 +496,8 @@ fn a_tree_deeper_than_open_files_allow_is_listed() {
     for _ in 0..DEPTH {
         at = at.join(&name).expect("joins");
         store.make_dir(&at).expect("makes");
-        // Add a file that comes after the folder, so that the lister has to return to the parent
-        // folder.
+        // Add a second folder that comes after the first, so that the lister has to return to the
+        // parent folder.
         let after = at
             .parent()
             .expect("not the root")

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Maximum length of a call in bytes.
 const CALL_BYTES: u32 = 512 * 1024;
-/// Maximum random reduction of this length in bytes. With calls of equal length, all threads would
-/// start their calls at the same moments.
+/// Maximum random reduction of the length of a call in bytes. With calls of equal length, all
+/// threads would start their calls at the same moments.
 const LESS_BYTES: u32 = 128 * 1024;
 
 /// Maximum number of concurrent calls on a connection.

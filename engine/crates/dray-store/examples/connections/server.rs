@@ -125,8 +125,8 @@ impl Server {
     }
 }
 
-/// Maximum oversleep in one sleep that the next sleep compensates. On a busy machine a sleep takes
-/// longer than requested.
+/// On a busy machine a sleep takes longer than requested. The next sleep is then shorter by the
+/// excess, but at most by this time.
 const LATE_MAX: Duration = Duration::from_millis(5);
 
 /// Clock of a thread. Contains the time by which the last sleep was too long.

@@ -338,7 +338,8 @@ impl Level {
 
     /// Returns the next entry of the folder, and the disk that holds the entry. In the first round,
     /// each disk lists its entries up to its first subfolder. In the second round, each disk lists
-    /// its other entries. So in a small folder, the files of all disks come before the subfolders.
+    /// its other entries. Within a batch of names, a disk lists files before subfolders. So in a
+    /// folder of one batch, the files of all disks come before the subfolders.
     fn next(&mut self) -> Option<(usize, Result<Flat>)> {
         loop {
             let Some(part) = self.parts.get_mut(self.at) else {

@@ -109,8 +109,8 @@ impl Marks {
         Ok(self.0.into_iter().map(|(disk, _)| disk).collect())
     }
 
-    /// Refuses a folder without a mark on the file system of `/`, if other folders are on other
-    /// file systems. The disk of this folder is then probably not mounted.
+    /// Refuses a folder that has no mark and is on the file system of `/`, if other folders are on
+    /// other file systems. The disk of this folder is then probably not mounted.
     fn refuse_unmounted(&self, end: End) -> Result<()> {
         let Ok(system) = rustix::fs::stat("/") else {
             return Ok(());

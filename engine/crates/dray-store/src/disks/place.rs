@@ -45,8 +45,8 @@ impl Placer {
         }
     }
 
-    /// Returns the chosen disk of the file at `path` below `top`. Chooses a disk if none was
-    /// chosen yet, or if the chosen disk has too little room.
+    /// Returns the disk that was chosen for `file`, which will have `size` bytes. Chooses a disk if
+    /// none was chosen yet, or if the chosen disk has too little room.
     pub(super) fn disk(
         &self,
         file: (&RelPath, &RelPath),

@@ -8,9 +8,9 @@ use dray_core::{Error, ErrorKind, RelPath, Result};
 use rustix::fd::OwnedFd;
 
 impl Set {
-    /// Takes the lock of a path, in all processes. It is the lock of one byte in the mark of the
-    /// first disk, and the number of this byte is a hash of the path. A user who must not write to
-    /// the mark locks the folder of the path instead.
+    /// Takes the lock of a path against all threads and processes. It is the lock of one byte in
+    /// the mark file of the first disk, and the number of this byte is a hash of the path. A user
+    /// who must not write to the mark file locks the folder of the path instead.
     pub(super) fn lock(&self, path: &RelPath) -> Result<OwnedFd> {
         let whole = self.top.join_path(path)?;
         // FNV-1a, because all processes must compute the same hash.

@@ -10,8 +10,8 @@ struct Load {
     free: u64,
     /// Bytes that open partial files will still take.
     promised: u64,
-    /// Bytes that were assigned to the disk. Each byte counts as the largest room of a disk,
-    /// divided by the room of this disk.
+    /// Weighted number of bytes that were assigned to the disk. The weight of a byte is the largest
+    /// room of any disk, divided by the room of this disk ([`Spread::room`]).
     assigned: f64,
 }
 

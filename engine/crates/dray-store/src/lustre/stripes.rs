@@ -171,8 +171,9 @@ fn blob(part: &StripePart) -> [u8; V1_BYTES] {
     out
 }
 
-/// Writes the parts as `END:COUNT:BYTES`, separated by commas. A part on the metadata server is
-/// `END:mdt:BYTES`. The source sends this text to the sink.
+/// Writes each part as `END:COUNT:BYTES`: its end offset, number of stripes and stripe size. Commas
+/// separate the parts. A part on the metadata server is `END:mdt:BYTES`. The source sends this text
+/// to the sink.
 impl fmt::Display for Stripes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, part) in self.parts.iter().enumerate() {

@@ -35,9 +35,10 @@ pub(super) fn set(
 ) -> Result<()> {
     let metadata = attributes.metadata;
     for (name, value) in settable(metadata) {
-        // The sink has already dropped the attributes that a peer must not set. A local program may
-        // use this store to save a checksum for its storage system. So this function refuses only
-        // attributes that would grant rights.
+        // The sink has already dropped all attributes that a peer must not set. This function
+        // permits attributes that storage systems trust, because a local program may use this store
+        // to save a checksum for its storage system. It refuses only attributes of the host, which
+        // could grant rights, and dray's own attributes.
         if attribute_rule(name) == AttributeRule::Reserved {
             return Err(Errno::PERM);
         }
@@ -215,7 +216,7 @@ pub(super) fn file_kind(stat: &Stat) -> EntryKind {
     }
 }
 
-/// Returns the extended attributes of an open file or folder that a transfer copies, sorted by
+/// Returns those extended attributes of an open file or folder that a transfer copies, sorted by
 /// name.
 pub(super) fn xattrs(fd: BorrowedFd<'_>) -> Result<Vec<Attribute>> {
     let mut names = vec![0; XATTR_BYTES_MAX];

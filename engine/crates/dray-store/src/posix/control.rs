@@ -19,8 +19,8 @@ use std::sync::{Arc, RwLock};
 const PRIVATE_FILE: Mode = Mode::from_raw_mode(0o600);
 const PRIVATE_FOLDER: Mode = Mode::from_raw_mode(0o700);
 
-/// Maximum number of attempts to create the folder for a control file, before the call fails. The
-/// value is estimated, not measured.
+/// Maximum number of attempts to create the folder for a control file. An attempt fails if another
+/// transfer removes the empty folder at the same time. The value is estimated, not measured.
 const FOLDER_TRIES: u32 = 100;
 
 /// Suffix of the name under which the new content of a control file is written.

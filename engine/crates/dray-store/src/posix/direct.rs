@@ -16,8 +16,8 @@ use rustix::io::Errno;
 /// alignment.
 pub(super) const ALIGNMENT: usize = 4096;
 
-/// Minimum size in bytes of a file with a second descriptor. Smaller files are sent in packs, or
-/// are too short for direct I/O to save time.
+/// Minimum size in bytes of a file that is opened a second time, for direct I/O. Smaller files are
+/// sent in packs, or are too short for direct I/O to save time.
 const LARGE: u64 = 1 << 20;
 
 /// The descriptor of a file for direct I/O.

@@ -247,8 +247,8 @@ impl PosixLister {
         let mut entries = RawDir::new(fd, buffer);
         let mut count = 0;
         let mut has_ended = false;
-        // Take all entries in the buffer, so that reading can continue at the position that the
-        // kernel has for the folder.
+        // Take all entries out of the buffer. The kernel's position in the folder is behind them,
+        // so the next read would miss entries that are left in the buffer.
         while count < wanted || !entries.is_buffer_empty() {
             let Some(entry) = entries.next() else {
                 has_ended = true;
@@ -414,7 +414,7 @@ impl PosixLister {
         Ok(found)
     }
 
-    /// Opens a folder, or the target of a link, that is in the folder of the last frame. Makes the
+    /// Opens an entry of the folder of the last frame: a folder, or a link to a folder. Makes the
     /// opened folder the new last frame.
     fn enter(&mut self, name: Name, is_link: bool) -> Result<Listed> {
         let operation = ["list the folder", "follow the link"][usize::from(is_link)];

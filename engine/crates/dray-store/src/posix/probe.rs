@@ -11,8 +11,8 @@ use rustix::io::{Errno, Result};
 use std::time::Duration;
 
 /// Time for the test of the time resolution. It has a nonzero digit in every place, so that
-/// rounding is visible. Its second is odd, because some file systems have a resolution of two
-/// seconds.
+/// rounding is visible. Its number of seconds is odd, because some file systems have a resolution
+/// of two seconds.
 const TIME: ModifiedTime = ModifiedTime {
     seconds: 1_234_567_891,
     nanoseconds: 123_456_789,

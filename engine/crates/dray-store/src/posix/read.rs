@@ -11,8 +11,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-/// Flags to open a file. If the last name is a link, the open fails. Opening a pipe does not wait
-/// for a writer.
+/// Flags to open a file. With these flags, opening a pipe does not wait for a writer.
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK)
@@ -98,9 +97,10 @@ impl ReadHandle for PosixRead {
         if !self.shares_blocks {
             return Ok(());
         }
-        // Write back the dirty pages of memory mappings. A write to a dirty page does not change
-        // the modification time, but the first write after the write-back does. Do this before the
-        // first read, although sharing the blocks would also write the pages back later.
+        // Write back the dirty pages of memory mappings before the first read. A write to a dirty
+        // page does not change the modification time, so it would go unnoticed, but the first write
+        // after the write-back changes the time. Sharing the blocks also writes the pages back, but
+        // too late.
         rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.fd))
             .map_err(|errno| self.place.error("read the file", errno))
     }

@@ -80,8 +80,8 @@ impl Root {
                 let Some((top, rest)) = tops.iter().find_map(within) else {
                     return self.open_from(None, path, flags, STRAIGHT);
                 };
-                // Try without following links first. Usually the path has no link, and then no link
-                // target must be checked.
+                // First try to open the path without following links. Usually the path has no link,
+                // so no link target needs a check.
                 if !rest.split(|byte| *byte == b'/').any(is_own) {
                     match self.open_from(None, path, flags, STRAIGHT) {
                         Err(Errno::LOOP) => {}
@@ -234,7 +234,7 @@ pub(super) fn make_root(root: &Path) -> std::io::Result<()> {
     let missing: Vec<&Path> = root.ancestors().take_while(|at| !at.exists()).collect();
     std::fs::create_dir_all(&root)?;
     for above in missing.iter().filter_map(|made| made.parent()) {
-        // Ignore errors here. A parent folder without read permission cannot be opened, and some
+        // Ignore two errors: a parent folder without read permission cannot be opened, and some
         // file systems cannot sync a folder.
         if let Ok(folder) = std::fs::File::open(above) {
             match folder.sync_all() {

@@ -112,8 +112,8 @@ impl PosixStore {
         Ok(())
     }
 
-    /// Syncs the items of a group one by one, and returns the result of each item. If an item fails
-    /// with an outer error, some items have no result.
+    /// Syncs the items of a group one by one, and returns the result of each item. The outer error
+    /// of an item ends the work, so some items may have no result.
     fn sync_each_of(
         &self,
         group: &[(usize, ItemInFolder<'_>)],

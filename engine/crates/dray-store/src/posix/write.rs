@@ -519,8 +519,8 @@ fn id_of(fd: &OwnedFd) -> rustix::io::Result<PartialId> {
     id_at(fd.as_fd(), b"")
 }
 
-/// Returns the identity of the file with this name, or of the open file itself if the name is
-/// empty.
+/// Returns the identity of the file `name` in `folder`. If `name` is empty, returns the identity of
+/// the open file `folder` itself.
 fn id_at(folder: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<PartialId> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
     let wanted = StatxFlags::INO | StatxFlags::BTIME;

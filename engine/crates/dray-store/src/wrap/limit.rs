@@ -158,8 +158,8 @@ impl Hook for Limit {
     }
 }
 
-/// A token bucket that counts in time. Each take moves the time at which the bucket is empty to a
-/// later time.
+/// A token bucket that stores a time instead of a number of tokens: the time until which the rate
+/// is used up. Each take moves this time later by the time that its bytes need.
 struct Bucket {
     rate: RateInTime,
     even: Mutex<Instant>,
@@ -250,8 +250,8 @@ mod tests {
         ] {
             assert!(RateInTime::parse(wrong).is_err(), "{wrong}");
         }
-        // The first three takes need 0.1 s each, minus one burst. The fourth take needs 1 s at the
-        // lower rate.
+        // The first three takes need 0.1 s each, and the fourth take needs 1 s at the lower rate. A
+        // burst may shorten the total time by 0.02 s.
         let bucket = Bucket::new(RateInTime::parse("1MB,100KB@0.2").expect("good"));
         let begin = Instant::now();
         (0..4).for_each(|_| bucket.take(100_000, begin));
