@@ -70,8 +70,8 @@ impl ReadHandle for GridFtpFile {
             .reading(|| self.server.read(&self.path, offset, &mut buffer[..wanted]))
     }
 
-    // One long read is one request to the server. Several short reads would cost several round
-    // trips each.
+    // One long read is one request to the server. Several short reads would be several requests,
+    // and each request costs several round trips.
     fn is_direct(&self) -> bool {
         true
     }

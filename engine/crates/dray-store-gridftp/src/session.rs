@@ -420,7 +420,8 @@ unsafe extern "C" fn on_complete(argument: *mut c_void, _: *mut Handle, error: *
 /// Notes the arrival of data.
 ///
 /// # Safety
-/// As for [`on_complete`], for the pointer of [`Session::transfer`].
+/// `argument` is the pointer that [`Session::transfer`] passed to the library, and is not used
+/// again.
 unsafe extern "C" fn on_data(
     argument: *mut c_void,
     _: *mut Handle,
