@@ -9,14 +9,14 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Interval between reads of the token file. A program that renews the token replaces the file long
-/// before the token expires.
+/// before the old token expires, so a token that was read within this interval is still valid.
 const FILE_FRESH: Duration = Duration::from_secs(30);
 
 /// Maximum length of a token in bytes. Real tokens have one to four KiB.
 const TOKEN_BYTES_MAX: usize = 64 * 1024;
 
-/// The credentials of requests. The client decides which server gets them
-/// ([`Credentials::for_server`]).
+/// Credentials for HTTP requests to one server. Other servers, for example after a redirect, do not
+/// get them.
 #[derive(Default)]
 pub struct Credentials {
     /// Headers for the server, as the user gave them.

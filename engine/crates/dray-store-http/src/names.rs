@@ -55,8 +55,8 @@ impl<In: Transport> Transport for Capitalised<In> {
         loop {
             let has_more = self.inner.await_input(timeout)?;
             let input = self.inner.buffers().input();
-            // The input is not an interim answer. It may be the head or body of a final answer,
-            // which can start with any bytes.
+            // If no interim answer is expected, do not change the input. It may be the head or body
+            // of a final answer, and the body can start with any bytes.
             if !self.writer.expects || input.is_empty() {
                 return Ok(has_more);
             }

@@ -61,8 +61,8 @@ fn spread(wait: Duration) -> Duration {
     wait + wait.mul_f64(0.1 * f64::from(part) / f64::from(u32::MAX))
 }
 
-/// Parses the value of `Retry-After`: a number of seconds, or a time by the clock of the server,
-/// which its `Date` header shows.
+/// Parses the value of `Retry-After`: a number of seconds, or a time by the server's clock. `date`
+/// is the value of the `Date` header, which shows the time of that clock.
 pub(crate) fn read_retry_after(text: &str, date: Option<&str>) -> Option<Duration> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {

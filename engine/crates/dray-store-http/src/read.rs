@@ -51,9 +51,9 @@ impl HttpFile {
     }
 
     /// Requests a range from the server that sent the last answer, which may be the target of a
-    /// redirect. If that redirect has expired, requests the range from the home server. Until the
-    /// first answer arrives, only one request is sent, because a cluster could redirect each
-    /// request to another server with a different file.
+    /// redirect. If that redirect has expired, requests the range from the server that the URL
+    /// names. Until the first answer arrives, only one request is sent, because a cluster could
+    /// redirect each request to another server with a different file.
     fn get(&self, range: &str) -> Result<Answer> {
         let is_settled = self.last().is_settled;
         let _first = (!is_settled).then(|| {
@@ -81,8 +81,8 @@ impl HttpFile {
         }
         let answer = ask(&home);
         let mut last = self.last();
-        // Set the flag after a failed request too. Otherwise the waiting requests would fail one
-        // after the other.
+        // Set the flag after a failed request too. Otherwise the waiting requests would be sent one
+        // at a time, and each would wait until the request before it has failed.
         last.is_settled = true;
         let answer = answer?;
         if !answer.place.origin.is(&home.origin) && answer.status == 206 {

@@ -14,8 +14,8 @@ use dray_store::{
 };
 use std::sync::Arc;
 
-/// The files of a web server. Paths start at the server's root. Wrap this store in
-/// [`dray_store::ReadOnly`].
+/// The files of a web server. Paths start at the server's root. To use the files as a
+/// [`dray_store::Store`], wrap this structure in [`dray_store::ReadOnly`].
 #[derive(Clone)]
 pub struct HttpStore {
     server: Arc<Server>,
