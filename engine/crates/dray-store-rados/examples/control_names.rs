@@ -1,6 +1,7 @@
 //! Creates and deletes control files of one folder from several threads. Each thread opens its own
 //! store and uses its own file names. Usage: `control_names rados://POOL/FOLDER`. Checks that a
-//! folder always lists an existing control file, although other threads delete the empty folder.
+//! listing of the folder always contains every existing control file, although the threads delete
+//! the folder whenever it is empty.
 
 use dray_core::{End, ErrorKind, Name, RelPath};
 use dray_store::{ControlMode, Store};

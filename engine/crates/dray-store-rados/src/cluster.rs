@@ -24,8 +24,8 @@ const TIMEOUTS: [(&CStr, &CStr, &[f64]); 3] = [
     (c"client_mount_timeout", c"30", &[0.0, 300.0]),
 ];
 
-/// Settings that switch off the library's output and its admin socket, for which the clients of one
-/// host would compete.
+/// Settings that switch off the library's output and its admin socket. The clients of one host
+/// would compete for the path of the socket.
 const QUIET: [(&CStr, &CStr); 4] = [
     (c"admin_socket", c""),
     (c"log_file", c""),

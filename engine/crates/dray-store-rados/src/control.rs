@@ -139,8 +139,8 @@ impl RadosControl {
 }
 
 impl ControlFile for RadosControl {
-    /// Returns the length of the file. After an append of this handle no request is needed: if
-    /// another client has changed the file since, the next append fails.
+    /// Returns the length of the file. After an append through this handle, the length is known
+    /// without a request. If another client has changed the file since, the next append fails.
     fn len(&self) -> Result<u64> {
         Ok(self.end()?.length)
     }

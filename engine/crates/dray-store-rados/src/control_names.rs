@@ -51,8 +51,8 @@ impl Files {
         })
     }
 
-    /// Adds the name of a control file that was created to its folder. Creates the folder again if
-    /// another client has removed it in the meantime.
+    /// Adds the name of a new control file to the list of names in its folder. Creates the folder
+    /// again if another client has removed it in the meantime.
     pub(crate) fn add_control_name(self: &Arc<Self>, path: &RelPath) -> Result<()> {
         const OPERATION: &str = "create the control file";
         let folder = folder_of(path);

@@ -315,8 +315,8 @@ impl Files {
         self.fresh.lock_unpoisoned().contains(full)
     }
 
-    /// Returns true if other programs have files below the folder at `path`, which has no object of
-    /// its own.
+    /// Returns true if other programs have files below the folder at `path`. Call this only for a
+    /// folder for which dray has stored no object.
     pub(crate) fn is_of_others(&self, path: &RelPath) -> Result<bool> {
         Ok(self.has_files_below(path)? == Some(true))
     }

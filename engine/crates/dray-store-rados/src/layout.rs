@@ -70,8 +70,8 @@ impl FileLayout {
         pieces
     }
 
-    /// Returns the size of each object of a file, by its number. An object without bytes has the
-    /// size 0 and need not exist.
+    /// Returns the size of the object with the number `object` in a file of `size` bytes. An object
+    /// without bytes has the size 0 and need not exist.
     pub(crate) fn object_bytes(&self, size: u64, object: u64) -> u64 {
         let count = self.stripe_count.max(1);
         let unit = self.stripe_unit.max(1);

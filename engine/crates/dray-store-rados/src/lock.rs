@@ -147,8 +147,9 @@ impl Lock {
         if locked == Err(Errno::BUSY) {
             for holder in holders(pool, object)? {
                 let pulse = pulse(pool, object, &holder)?;
-                // If the holder has this client's number, this process could not release the lock
-                // earlier. In this case, do not exclude the holder.
+                // If the holder has this client's number, this process has failed to release an
+                // earlier lock. Do not exclude such a holder, because this would exclude the
+                // process itself.
                 let is_own = holder.number() == Some(pool.cluster.client);
                 if pulse == Pulse::Answers || !(is_own || exclude(pool, &holder, pulse)?) {
                     return Ok(None);

@@ -58,8 +58,9 @@ impl Files {
         Ok(control.map(|got| holding(got.size, got.time)))
     }
 
-    /// Returns the space of a partial file with the state object `state`. The state object shows
-    /// only the last write to the first object, so this function also asks for the further objects.
+    /// Returns the space of the partial file `part`. `state` is the answer about its state object,
+    /// which shows only the last write to the first object. So this function also asks for the size
+    /// and time of the further objects.
     fn holding_of(&self, part: &Part, size: u64, state: &Got) -> Result<Holding> {
         let (mut bytes, mut changed) = (state.size, state.time);
         let generation = part.generation.text();

@@ -63,8 +63,8 @@ impl Made {
         self.ended.notify_all();
     }
 
-    /// Waits until no other thread is creating an object. Then returns [`Before::Made`], or
-    /// [`Before::Missing`] as [`Self::begin`] does.
+    /// Waits until no other thread is creating the object `number`. Then returns [`Before::Made`],
+    /// or [`Before::Missing`] as [`Self::begin`] does.
     pub(crate) fn wait(&self, number: u64) -> Before {
         let mut objects = self.objects.lock_unpoisoned();
         while objects.begun.contains(&number) {

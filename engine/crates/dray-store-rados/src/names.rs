@@ -1,8 +1,8 @@
 //! Names of objects.
 //!
-//! The objects of files are in the namespace of the URL. All other objects are in the state
-//! namespace, so that other programs do not list them: folders, partial files, control files and
-//! claims. The first byte of the name of such an object is the kind of the object.
+//! The objects of files are in the namespace of the URL. All other objects (folders, partial files,
+//! control files and claims) are in the state namespace, so that other programs do not list them.
+//! The first byte of the name of an object in the state namespace is the kind of the object.
 
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use std::ffi::CString;

@@ -86,7 +86,7 @@ impl Note {
 }
 
 /// Returns the value of [`XRDCKS`]: the structure `XrdCksData` of XRootD, big endian. XrdCeph uses
-/// the checksum while the first object has the modification time `time`.
+/// the checksum only as long as the first object has the modification time `time`.
 pub(crate) fn xrdcks(sums: &Sums, time: i64) -> [u8; 96] {
     const LENGTH: usize = 4;
     let mut value = [0; 96];

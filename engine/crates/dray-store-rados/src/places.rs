@@ -73,7 +73,7 @@ impl Places {
     }
 
     /// Refreshes the placement on a thread of its own. A stopped monitor delays its answer by half
-    /// a minute, and reads and writes need no monitor.
+    /// a minute. Reads and writes need no monitor, so they must not wait for this answer.
     fn refresh_aside<C>(self: &Arc<Self>, cluster: &Arc<C>)
     where
         C: Commands + Send + Sync + 'static,

@@ -126,7 +126,7 @@ impl Files {
         let objects = Found::of(old).map_or(1, |old| old.objects());
         if objects > 1 {
             // If this process ends before it has deleted the objects of the old file, a later
-            // process finds the number of these objects here.
+            // process finds the number of these objects in this attribute of the partial file.
             let known = self.state.one(Job::look(part.state()));
             let known = self.about(known, PUBLISH, &part.path)?;
             let (before, _) = old_objects(&known);

@@ -74,8 +74,8 @@ impl<'a> Cursor<'a> {
     /// Returns the next names before `end`, and moves the position behind them.
     fn advance(&mut self, end: &Self, items: &mut [ListItem; NAMES_MAX]) -> Answer<Vec<Vec<u8>>> {
         let library = self.pool.cluster.library;
-        // SAFETY: the library writes at most `NAMES_MAX` items. The function may get one position
-        // as the begin and as the place of the next begin.
+        // SAFETY: the library writes at most `NAMES_MAX` items. `object_list` permits that one
+        // position is the begin and also receives the next begin.
         let listed = unsafe {
             (library.object_list)(
                 self.pool.raw,

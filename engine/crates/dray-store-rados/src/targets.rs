@@ -69,8 +69,9 @@ impl Files {
         })
     }
 
-    /// Returns the targets to which the bytes of a partial file are written. The first object is in
-    /// the state object, and the OSD of the final first object is often another one.
+    /// Returns the targets to which the bytes of a partial file are written. The bytes of the first
+    /// object are written to the state object, which is often on another OSD than the first object
+    /// of the published file.
     pub(crate) fn layout_of_part(&self, part: &Part, size: u64) -> Layout {
         let Url {
             pool, namespace, ..

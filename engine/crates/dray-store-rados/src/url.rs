@@ -33,8 +33,9 @@ impl Default for FileLayout {
 }
 
 impl FileLayout {
-    /// Returns the size in bytes of the objects of a transfer that suits the layout: one write
-    /// fills an object of the pool, up to 4 MiB.
+    /// Returns the object size in bytes that a transfer should use with this layout: the stripe
+    /// unit, but at least [`plan::OBJECT_BYTES_DEFAULT`] and at most 4 MiB. With the default
+    /// layout, one write fills an object of the pool.
     #[must_use]
     pub fn transfer_bytes(&self) -> u64 {
         self.stripe_unit

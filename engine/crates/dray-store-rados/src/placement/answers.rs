@@ -39,8 +39,8 @@ pub(super) struct Brief {
 }
 
 impl Brief {
-    /// Returns the acting primary. `pg map` does not name the primary. The primary is then the
-    /// first OSD of the acting set; Ceph writes a gap in the set as 2147483647.
+    /// Returns the acting primary. If an answer does not name it (`pg map`), the primary is the
+    /// first OSD of the acting set. Ceph writes a gap in the set as 2147483647.
     pub(super) fn primary(&self) -> Option<OsdId> {
         let is_osd = |number: &i64| (0..i64::from(i32::MAX)).contains(number);
         let first = || self.acting.iter().copied().find(is_osd);
