@@ -143,6 +143,7 @@ pub(crate) fn choose(
     let up = soonest(&mut (0..last).filter(is_up));
     // The server that the manager chooses has its own modification time. After one replica has
     // changed, that server may have the changed version too, and the change could not be detected.
+    // So use that server only while no replica has changed.
     let is_one_version = tracks.iter().all(|track| !track.is_other);
     let resort = Some(last).filter(|last| is_one_version && is_up(last));
     up.or(resort).or_else(|| match tried {

@@ -1,5 +1,6 @@
-//! Bindings to the XRootD client library. plugins/xrootd/xrdcl/dray_xrdcl.h describes its
-//! functions. No other module calls the library.
+//! Bindings to dray's shared library with a C interface to the XRootD client.
+//! plugins/xrootd/xrdcl/dray_xrdcl.h describes the functions of this library. No other module calls
+//! it.
 
 mod change;
 mod file;
@@ -499,8 +500,8 @@ impl Client {
         Ok(RemoteState::of(&state))
     }
 
-    /// Lists one folder in the order of the server. If the error is set, some servers of a cluster
-    /// have not answered, and the list may be incomplete.
+    /// Lists one folder in the order of the server. If the result contains an error, some servers
+    /// of a cluster have not answered, and the list may be incomplete.
     pub(crate) fn list(&self, server: &str, path: &[u8]) -> Result<Entries> {
         let (server, path) = (words(server)?, words(path)?);
         let mut entries: Vec<(Result<Name>, RemoteState)> = Vec::new();

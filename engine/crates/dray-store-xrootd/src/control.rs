@@ -98,7 +98,7 @@ impl RemoteControl {
     }
 
     /// Opens the file that has the name now. If another client keeps a replaced file open, the
-    /// server may return the handle of the replaced file for the name.
+    /// server may open the replaced file for this name. This function then tries again.
     fn named(&self, how: Mode) -> Result<RemoteFile> {
         let until = Instant::now() + LOOK_PATIENCE;
         loop {

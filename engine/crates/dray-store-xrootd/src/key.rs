@@ -18,17 +18,18 @@ const LOST: Duration = Duration::from_secs(10);
 /// server sends the answer "wait", the server never sends its final answer. The key is then valid,
 /// and the reading client is not informed. A second request succeeds in this case.
 ///
-/// The first request continues to wait in parallel, because the server may still answer it. A
-/// server that must fetch the file first has used up the key for the first request, and answers
-/// only this request. If the user's client registers the key after the second request has arrived,
-/// the server does not recognise the second request and refuses both.
+/// The first request continues to wait in parallel, because the server may still answer it. If a
+/// server must fetch the file first, the first request uses up the key, and the server answers only
+/// this request. If the user's client registers the key after the second request has arrived, the
+/// server does not recognise the second request and refuses both.
 pub(crate) fn open(url: &[u8]) -> Result<RemoteFile> {
     let url = url.to_owned();
     ask_again(LOST, move || client()?.open(&url, Mode::Read))
 }
 
-/// Returns the result of one of two attempts to open a file. The second attempt starts if the first
-/// has not answered within `lost`. If both fail, returns the error of the first.
+/// Opens a file in up to two attempts. The second attempt starts if the first has not answered
+/// within `lost`; the first success of the two is then returned. If both fail, returns the error of
+/// the first.
 fn ask_again<T: Send + 'static>(
     lost: Duration,
     open: impl Fn() -> Result<T> + Clone + Send + 'static,

@@ -86,8 +86,8 @@ impl Located {
         }
     }
 
-    /// Returns true if all replicas whose servers answer are unchanged. Returns `None` if no server
-    /// answers.
+    /// Returns true if no replica whose server has answered has changed since the file was located.
+    /// Returns `None` if no server has answered.
     pub(crate) fn still_stands(&self, answers: &[Option<RemoteState>]) -> Option<bool> {
         let pairs = self.replicas.iter().zip(answers);
         let mut answered = pairs

@@ -7,8 +7,8 @@ use dray_store::FileNote;
 /// Name of the attribute in client requests.
 pub(crate) const ATTRIBUTE: &str = "dray.of";
 
-/// Attribute of a partial file with a random number. It distinguishes the file from a later file
-/// with the same file number.
+/// Name of the attribute of a partial file that holds a random number. The number distinguishes the
+/// file from a later file with the same file number.
 pub(crate) const BIRTH: &str = "dray.born";
 
 /// First word of a note: the version of its format.

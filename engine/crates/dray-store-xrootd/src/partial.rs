@@ -216,8 +216,8 @@ impl Open {
         }
     }
 
-    /// Starts a sync. Returns the handle and the state of the counter; `None` if all data is
-    /// already durable.
+    /// Starts a sync. Returns the handle and the length of the file, and a mark for the changes
+    /// that the sync covers. Returns `None` if all data is already durable.
     fn start_sync(&self) -> Result<Option<Started<'_>>> {
         let one = self.syncing.lock_unpoisoned();
         if self.ledger.is_clean() {
@@ -225,8 +225,8 @@ impl Open {
         }
         let file = self.first()?;
         Ok(Some(Started {
-            // Take the mark before the sync is sent, because the sync may miss changes that the
-            // server has not answered before.
+            // Take the mark before the sync is sent. The sync may miss a change that the server has
+            // not answered by then, so the mark must not cover this change.
             mark: self.ledger.mark(),
             bytes: self.bytes.load(Ordering::SeqCst),
             file,
@@ -272,7 +272,8 @@ impl Open {
     fn ready(self: &Arc<Self>, attributes: &Attributes<'_>) -> Result<()> {
         let wanted = Ready::of(attributes);
         // Sync before the handle is closed, because a later handle could not make the data durable.
-        // Sync before the note is set, because a sync changes the file's time.
+        // Sync before the note about the source is set, because the note contains the file's time,
+        // and a sync changes this time.
         sync_all(std::slice::from_ref(self))?;
         let found = self.found()?;
         if !self.server.has_mark(&self.partial, self.id)? {

@@ -131,8 +131,8 @@ impl RemoteReader {
         self.seen().found
     }
 
-    /// Reads the file as the version that was listed with another time and the same size. Returns
-    /// false if this reader does not accept a new time.
+    /// Treats the open file as the version that was listed with the same size but another time.
+    /// Returns false if this reader does not accept a new time.
     pub(crate) fn assume(&self, listed: &ReadState) -> bool {
         let mut seen = self.seen();
         let before = RemoteState {
@@ -260,16 +260,18 @@ impl RemoteReader {
             return Ok(None);
         };
         let read = file.read(offset, buffer, self.how.pages);
-        // First count the read as completed, and then as no longer in progress. So a thread that
-        // sees no reads in progress sees the number of all completed reads.
+        // Count the read as completed before the caller (`by_any`) counts it as no longer in
+        // progress. So a thread that sees no reads in progress sees the number of all completed
+        // reads.
         slot.ended.fetch_add(1, Ordering::SeqCst);
         Self::forget_if_lost(slot, &file, &read);
         read.map(Some)
     }
 
     /// Returns the size and time of the file after the last completed read. If `anew` is true,
-    /// always asks the server. If `anew` is false and other reads are in progress, the result may
-    /// be as old as [`STATE_AGE`], because these reads ask again when they end.
+    /// always asks the server. If `anew` is false, the result may be as old as [`STATE_AGE`] while
+    /// reads of other threads are in progress, because each of these threads asks the server again
+    /// when its read ends.
     pub(crate) fn found(&self, anew: bool) -> Result<RemoteState> {
         let is_idle = |slot: &Slot| slot.busy.load(Ordering::SeqCst) == 0;
         let are_others = !self.slots.iter().all(is_idle);

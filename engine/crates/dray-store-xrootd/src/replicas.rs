@@ -71,8 +71,8 @@ impl ReplicaReader {
         };
         let opened = Arc::new(RemoteReader::open(&url, &self.path, how)?);
         let found = opened.opened();
-        // Do not compare the time of the server that the manager chooses, because that server has
-        // its own time.
+        // If the manager chose the server (`replica` is `None`), do not compare the modification
+        // times, because the servers of a cluster may have different times for the same file.
         let is_same_time = replica.is_none_or(|one| one.modified == found.modified);
         if found.size != self.located.size || !is_same_time {
             return Err(

@@ -24,8 +24,9 @@ pub(crate) const WRITES: Flow = Flow {
 /// calls one after the other. The value is estimated, not measured.
 const DEPTH: u32 = 16;
 
-/// Maximum number of requests for the checksum of one file. A server may need hours to read the
-/// file. The value is estimated, not measured.
+/// Maximum number of times that dray asks a server for the checksum of one file. The client waits
+/// half an hour for each answer, but a server may need hours to read the file. The value is
+/// estimated, not measured.
 const QUESTIONS_MAX: u32 = 16;
 
 /// Bytes that the sink rejects in names. The client treats a question mark as the end of a path. A
@@ -92,8 +93,8 @@ fn check_role(url: &Url, role: &str) -> Result<()> {
 /// IPv4 address and an IPv6 address of one host.
 fn check_name(url: &Url) -> Result<()> {
     let found = (url.host_name(), 0).to_socket_addrs();
-    // Ignore a name that does not resolve here. The client has just connected to this name, so it
-    // resolves there.
+    // Ignore a name that does not resolve here. The XRootD client has just connected to this name,
+    // so the client itself can resolve it.
     let found: HashSet<IpAddr> = found.into_iter().flatten().map(|at| at.ip()).collect();
     check_addresses(url, &found)
 }
@@ -318,8 +319,8 @@ impl Server {
                 Ok(answer) => return compare_answer(path, &answer, sums),
                 // The server does not support the algorithm, so no checksum is compared.
                 Err(error) if checksum::is_unknown(error.kind) => return Ok(false),
-                // The server is still reading the file. The client waits half an hour for each
-                // answer, so ask again.
+                // The server is still reading the file. Ask again, because the client waits only
+                // half an hour for each answer.
                 Err(error) if error.kind == ErrorKind::TimedOut && questions < QUESTIONS_MAX => {
                     questions += 1;
                 }
@@ -415,8 +416,8 @@ pub(crate) const fn id_of(number: u64) -> PartialId {
     }
 }
 
-/// Returns the file number for an identity, without the number of the file system; 0 if the file
-/// number is unknown.
+/// Returns the file number for an identity. Its lower half, the number of the file system, is 0.
+/// The whole number is 0 if the inode is unknown.
 pub(crate) const fn number_of(id: PartialId) -> u64 {
     id.inode << 32
 }

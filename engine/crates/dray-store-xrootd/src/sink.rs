@@ -117,8 +117,9 @@ impl XrootdSink {
 
     /// Opens the file that has the name now, for reading. A server shares one handle between all
     /// readers of a name. So while a client still reads a replaced file, a new reader gets the
-    /// replaced file too. A client that opens the file for writing gets another handle, so the
-    /// second attempt opens the file for writing.
+    /// replaced file too. A client that opens the file for writing gets another handle. So if the
+    /// first attempt does not get the file with the name, the second attempt opens the file for
+    /// writing.
     fn open_named(&self, path: &RelPath) -> Result<RemoteFile> {
         for how in [Mode::ReadShared, Mode::UpdateShared] {
             let file = self.server.open_file(path, 0, how)?;

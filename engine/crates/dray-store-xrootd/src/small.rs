@@ -78,7 +78,7 @@ pub(crate) fn write(
     let answers = answers.map(|((file, at), written)| match written {
         Ok(written) => {
             let id = id_of(written.id);
-            // The server did not compare checksums on arrival, so request a checksum of the stored
+            // If the server did not compare checksums on arrival, request a checksum of the stored
             // file.
             if let (true, Some(sums)) = (written.is_plain, &file.attributes.sums)
                 && let Err(error) = server.compare(&at, sums)

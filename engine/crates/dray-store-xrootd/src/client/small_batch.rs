@@ -51,8 +51,8 @@ pub(crate) struct Written {
     pub(crate) is_plain: bool,
 }
 
-/// A file that could not be written. `left` is the file number of the file that has this name now.
-/// `left` is `None` if no file has this name, or if the file number is unknown.
+/// A file that could not be written. `left` is the file number of the file that has the requested
+/// name now. `left` is `None` if no file has the name, or if the file number is unknown.
 pub(crate) struct NotWritten {
     pub(crate) error: Error,
     pub(crate) left: Option<u64>,
