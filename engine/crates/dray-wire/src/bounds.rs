@@ -43,7 +43,7 @@ pub const RUNS_PER_FILE_MAX: usize = 1 << 18;
 /// range takes about 100 bytes of memory.
 pub const RUNS_MAX: usize = 1 << 20;
 
-/// Maximum number of hole blocks of one source without a final state. Hole blocks have no payload,
+/// Maximum number of hole blocks without a final state at one source. Hole blocks have no payload,
 /// so credit does not limit them. The value is an estimate of the number of hole blocks that a
 /// source sends within a sync interval (half a second).
 pub const HOLE_BLOCKS_MAX: u32 = 4096;

@@ -42,7 +42,7 @@ fn decoded_head(frame: &[u8]) -> dray_core::Result<Option<BlockHead>> {
     )
 }
 
-/// Computes the crc of a frame with a changed body again, so that the decoder checks the fields and
+/// Replaces the crc of a frame whose body was changed, so that the decoder checks the fields and
 /// does not stop at the crc.
 fn reseal(frame: &mut [u8]) {
     let length = u32::try_from(frame.len() - PREFIX_BYTES).expect("short");

@@ -93,8 +93,8 @@ fn encode_frames(message: &Message, limits: &Limits, out: &mut Vec<u8>) -> Resul
     }
 }
 
-/// Writes `items` as lists with counts, each after `head`, in as many frames as needed. An empty
-/// list is one frame.
+/// Writes `items` in as many frames as needed. Each frame has the fields of `head`, a count, and
+/// that many items. If there are no items, writes one frame with the count 0.
 fn split<T>(
     number: u8,
     limits: &Limits,

@@ -168,7 +168,8 @@ fn sealed<const N: usize>(number: u8, put: impl FnOnce(&mut Vec<u8>)) -> [u8; N]
 }
 
 /// Returns a reader for the body of a frame of fixed length. CHALLENGE and JOIN come before any
-/// negotiation on their connection, so flags and other lengths are errors.
+/// negotiation on their connection, so no extension can change them, and a frame with flags or
+/// another length is an error.
 fn open_fixed(frame: &[u8], number: u8) -> Result<Reader<'_>> {
     let name = frame_name(number);
     let wrong = |cause| refused(ErrorKind::Protocol, name, cause);

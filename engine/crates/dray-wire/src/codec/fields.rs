@@ -310,8 +310,8 @@ pub(super) fn read_options(reader: &mut Reader<'_>) -> Result<Options> {
         order,
         object_bytes: reader.u64_above_zero("options.object_bytes")?,
         verify: reader.flag("options.verify")?,
-        // CONNECT contains `resume` after its last field, because older peers ignore additional
-        // fields at the end.
+        // CONNECT encodes `resume` not here but after its last older field, because older peers
+        // ignore additional fields at the end.
         resume: ResumeMode::default(),
         xattrs: reader.flag("options.xattrs")?,
         checksum_attributes: reader.flag("options.checksum_attributes")?,
