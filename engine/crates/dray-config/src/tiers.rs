@@ -264,8 +264,8 @@ impl Template {
 }
 
 impl Config {
-    /// Checks that the values of all tiers are consistent. An error consists of the wrong key and
-    /// the cause.
+    /// Checks that the values of all tiers are consistent. An error consists of the key with the
+    /// wrong value, and the cause.
     pub(super) fn check_tiers(&self) -> Result<(), (&'static str, String)> {
         let mut names = BTreeSet::new();
         let mut fast = BTreeSet::new();
