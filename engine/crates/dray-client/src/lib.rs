@@ -1,9 +1,9 @@
 //! Calls to the control API of an endpoint. The command line uses this crate. An endpoint uses it
 //! too, to call the endpoint at the other side of a transfer.
 //!
-//! A client keeps its connection open for the next call, because connecting takes longer than a
-//! call over a long round trip. A kept connection may be dead, or the endpoint may have closed it
-//! to free a slot. The client then repeats the call on a new connection if the endpoint cannot have
+//! A client keeps its connection open for the next call. To connect takes several round trips, and
+//! a call takes only one. A kept connection may be dead, or the endpoint may have closed it to free
+//! a slot. The client then repeats the call on a new connection if the endpoint cannot have
 //! received the call, or if the method is idempotent.
 
 use dray_api::api_path;
