@@ -121,8 +121,8 @@ fn is_ancestor(upper: &str, lower: &str) -> bool {
             .is_some_and(|rest| rest.starts_with("::"))
 }
 
-/// Returns the circles of one crate, each as a sorted list of modules. `files` has the crate's
-/// sources: the path below the crate's folder, and the text.
+/// Returns the import circles of one crate, each as a sorted list of modules. `files` has the
+/// crate's sources: the path below the crate's folder, and the text.
 #[must_use]
 pub fn find(files: &[(&str, &str)]) -> Vec<Vec<String>> {
     let sources: Vec<(Vec<&str>, &str)> = files

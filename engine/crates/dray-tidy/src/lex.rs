@@ -23,8 +23,8 @@ pub struct Literal {
     pub text: String,
 }
 
-/// Splits `source`. If the text is not Rust, the result has no meaning, but the function never
-/// panics.
+/// Splits `source` into code, comments and literals. If the text is not Rust, the result has no
+/// meaning, but the function never panics.
 pub fn split(source: &str) -> Split {
     let chars: Vec<char> = source.chars().collect();
     let mut scanner = Scanner {

@@ -12,7 +12,7 @@ pub const HEADLESS: &[&str] = &[
     "What", "Whether", "Who", "Whose", "Of", "How", "Where", "Which",
 ];
 
-/// Returns a finding for every line of a Markdown page that is too wide. Tables, code and lines
+/// Returns a finding for every line that is too wide in a Markdown page. Tables, code and lines
 /// with a long link are permitted.
 pub fn check_page_width(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
