@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
-/// Minimum number of usable processors in a zone. With fewer processors a transfer loses more time
-/// than it gains from near memory. The value is an estimate.
+/// Minimum number of usable processors in a zone. With fewer processors, a transfer that is bound
+/// to the zone loses more time than it gains from near memory. The value is an estimate.
 const CPUS_MIN: usize = 4;
 
 /// Maximum average load, 0 to 1, of processors to which threads are bound. The value is an
@@ -46,8 +46,8 @@ struct NumaNodes {
 }
 
 impl NumaNodes {
-    /// Returns the nodes of this host. The first call fixes the processors that this process may
-    /// use.
+    /// Returns the nodes of this host. The first call determines the processors that this process
+    /// may use. Later changes have no effect.
     fn of_host() -> &'static Self {
         static HOST: OnceLock<NumaNodes> = OnceLock::new();
         HOST.get_or_init(|| {
@@ -195,8 +195,8 @@ pub fn stay_near_connection(socket: impl AsFd) {
     }
 }
 
-/// Returns the memory node that runs the calling thread at this moment. Returns `None` on a host
-/// with one node, or if binding is not enabled.
+/// Returns the NUMA node whose processor runs the calling thread at this moment. Returns `None` on
+/// a host with one node, or if binding is not enabled.
 pub fn node_here() -> Option<u32> {
     NumaNodes::of_host().here()
 }

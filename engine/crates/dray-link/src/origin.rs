@@ -18,8 +18,8 @@ pub struct Origin {
     pub listed: ReadState,
     /// Handle that all reads of a large file share, once it is open.
     pub handle: OnceLock<Arc<dyn ReadHandle>>,
-    /// Fields of the inode, and a hash of its attributes, before the first read. After a change of
-    /// attributes alone, these are the new values.
+    /// Fields of the inode, and a hash of its attributes, as they were before the first read. A
+    /// change that concerns only attributes replaces them with the new values.
     pub noted: Mutex<Option<Noted>>,
     /// True if reads may share a handle. False if objects are drawn at random from all files,
     /// because the handles of all files would then stay open.

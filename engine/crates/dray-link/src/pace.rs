@@ -5,7 +5,8 @@
 //! together also keep within the rate.
 //!
 //! Invariant owned here: the bytes that have passed a [`SharedRate`] never exceed rate x time plus
-//! one piece for each stream. After a pause a session catches up at most a fifth of a second.
+//! one piece for each stream. After a pause, a session catches up at most the bytes of a fifth of a
+//! second.
 
 use crate::clock::Clock;
 use dray_core::lock::LockExt;
@@ -176,8 +177,9 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Sets the limit of this session in bytes per second. Zero holds the transfer: the machine
-    /// sends no further object, and objects already on the streams continue at the previous rate.
+    /// Sets the limit of this session in bytes per second. Zero does not change the limit here: the
+    /// state machine of the source then sends no further object, and objects already on the streams
+    /// continue at the previous rate.
     pub fn set_rate(&self, rate: Option<u64>) {
         if rate != Some(0) && rate != self.own.rate() {
             self.own.set(rate);

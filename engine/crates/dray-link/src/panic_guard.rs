@@ -1,5 +1,5 @@
 //! Turns panics, which are defects of dray, into an error of the session. Without this error the
-//! executor and the other end would wait forever for the ended thread.
+//! executor and the other end would wait forever for results of the ended thread.
 
 use crossbeam_channel::Sender;
 use dray_core::{End, Error, ErrorKind, Result};
@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Calls `run`. If `run` panics, returns an error of kind [`ErrorKind::Internal`] that names the
 /// operation.
 ///
-/// State that `run` shares with other threads must tolerate a panic. After a panic, buffers hold
-/// arbitrary bytes, and the sink no longer uses the log.
+/// State that `run` shares with other threads must stay usable after a panic. Sessions fulfil this:
+/// buffers may hold arbitrary bytes at any time, and the sink does not use the log after a panic.
 pub fn caught<T>(operation: &str, run: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         Error::new(ErrorKind::Internal, End::Here, operation)

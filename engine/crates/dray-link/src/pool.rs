@@ -33,9 +33,9 @@ const MAPPED_BYTES: usize = 512 << 10;
 const SPARE_BYTES: usize = 32 << 20;
 
 /// Checks the memory limit of the process: maps `bytes` in one piece and unmaps them. Without this
-/// check, the process would allocate the buffers of a pool that is too large one by one, until no
-/// memory is left. A small allocation in another thread would then fail and end the process with
-/// all its sessions.
+/// check, the process would allocate the buffers one by one, and a pool that is too large would use
+/// all memory. A small allocation in another thread would then fail and end the process with all
+/// its sessions.
 fn probe(bytes: usize) -> Result<()> {
     let mut all = MmapOptions::new();
     // Check address space only, not free memory: untouched pages are never allocated.

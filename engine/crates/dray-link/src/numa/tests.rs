@@ -18,9 +18,9 @@ fn number(sys: &Path, number: &str, device: &str) {
     symlink(format!("../../devices/{device}"), at.join(number)).expect("linked");
 }
 
-/// A host with two sockets of 64 processors each, in the kernel's format. It has an NVMe drive at
-/// the second socket, a disk with a partition at the first socket, a network card without a node,
-/// and logical volumes on these devices.
+/// Creates the kernel's files about a host with two sockets of 64 processors each. The host has an
+/// NVMe drive at the second socket, a disk with a partition at the first socket, a network card
+/// without a node, and logical volumes on these devices.
 fn two_sockets() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let sys = folder.path();
