@@ -40,15 +40,15 @@ mod _native {
         ErrorKind::ALL.iter().map(word).collect()
     }
 
-    /// Return crc32c and adler32 of the bytes, which are not copied. Other threads can run.
+    /// Return crc32c and adler32 of the bytes. Does not copy the bytes, and lets other threads run.
     // Does not use the buffer protocol, which the stable ABI has only since Python 3.11.
     #[pyfunction]
     fn checksum(python: Python<'_>, data: PyBackedBytes) -> Pair {
         python.detach(|| to_pair(Sums::of(&data)))
     }
 
-    /// Return the checksums of bytes with the checksums `first`, followed by `second_length` bytes
-    /// with the checksums `second`.
+    /// Return the checksums of two byte strings joined together, from their own checksums `first`
+    /// and `second`. `second_length` is the number of bytes in the second string.
     #[pyfunction]
     fn combine(first: Pair, second: Pair, second_length: u64) -> Pair {
         to_pair(from_pair(first).then(from_pair(second), second_length))
