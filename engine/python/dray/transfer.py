@@ -174,7 +174,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class TransferResult:
-    """The result of a copy, with the fields of the last object that ``dray cp --json`` prints.
+    """The result of a copy, with the fields of the last JSON object of ``dray cp --json``.
 
     :param transfer_id: id of the transfer.
     :param state: ``failed`` if entries failed, otherwise ``done``. All entries that did not fail
@@ -261,9 +261,10 @@ def copy(
     at the end: use ``f"{path}/"``.)
 
     Other threads can run during the copy. Callbacks run in the calling thread. If a callback raises
-    an exception, or on Ctrl-C, the copy stops and keeps durable data. The function then raises the
-    exception. After a second Ctrl-C, the function does not wait until the copy has stopped. Ctrl-C
-    stops the copy only if the calling thread is Python's main thread.
+    an exception, the copy stops and keeps durable data, and the function raises that exception.
+    Ctrl-C in Python's main thread does the same with :class:`KeyboardInterrupt`; Ctrl-C has no
+    effect on a copy in another thread. After a second Ctrl-C, the function does not wait until the
+    copy has stopped.
 
     :param sources: one path or several.
     :param destination: the target of the copy.

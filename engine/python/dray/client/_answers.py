@@ -107,7 +107,7 @@ class Rates:
     :param now: current rate.
     :param mean: average rate.
     :param granted: upper bound of the rate. ``None`` means no bound.
-    :param planned: planned rate that keeps a promise.
+    :param planned: rate that the endpoint has planned to keep the promise of the transfer.
     :param reason: a keyword for the reason of the planned rate (``planned``, ``spare``, ``short``
         and so on).
     """
@@ -409,8 +409,8 @@ class Obstacle:
 
     :param kind: ``resource``: the capacity of a resource does not suffice. ``rate_max``: the
         request's own maximum rate is too low. ``deadline``: the deadline is not after the start.
-        ``full``: the endpoint plans the maximum number of transfers. ``twice``: a transfer with the
-        same id exists.
+        ``full``: the plan of the endpoint already has the maximum number of transfers. ``twice``: a
+        transfer with the same id exists.
     :param resource: ``link``, ``root:NAME``, ``tier:NAME``, ``peer:NAME`` or ``owner:NAME``.
     :param promises: number of promised transfers that need the resource at the same time.
     :param transfers: ids of those promised transfers that belong to the caller.
@@ -532,8 +532,8 @@ class Scheduling:
         ``pairs`` if the pairs of endpoints take turns.
     :param aging_seconds: with ``priority``: time after which the priority of a waiting transfer
         rises by one.
-    :param patience_seconds: with ``fair``: once in this time, the endpoint starts a transfer that
-        has waited longer than this time.
+    :param patience_seconds: with ``fair``: at most once in this time, the endpoint first starts the
+        transfer that has waited longest, if it has waited longer than this time.
     :param held_max: maximum number of held transfers that keep their sessions.
     """
 

@@ -105,8 +105,8 @@ class Blocking(Base):
         until = time.monotonic() + step.seconds
         arguments = request_words(step, self._tokens)
         fault = late(self._address)
-        # Try twice: the pinned endpoint may have a new certificate for the pinned key, so that the
-        # first try fails with the certificate that was fetched before.
+        # Try twice if the endpoint is pinned. It may have a new certificate for the pinned key. The
+        # first try then fails, because it trusts only the certificate that was fetched before.
         for _ in range(2):
             http = self._connected(until - time.monotonic())
             if isinstance(http, Fault):

@@ -1,4 +1,4 @@
-"""All calls of the API: the request and the answer of each, and the rule for its repetition.
+"""All calls of the API. Each call has a request, a form of its answer, and a rule for repeating it.
 
 Pure: no sockets and no clock. Both clients and the tests use these functions.
 """

@@ -73,7 +73,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file of a transfer that copies a list of files, with its required properties.
+    """A file in the list of files of a transfer. The given size and checksum are required.
 
     :param path: path below the source and below the destination.
     :param size: size in bytes.
@@ -171,7 +171,8 @@ class Request:
     :param clear_data: send data without TLS.
     :param bind: local addresses of data connections.
     :param retry: retries after temporary errors.
-    :param bound_seconds: cancel the transfer if no caller has asked for it in this time.
+    :param bound_seconds: cancel the transfer if no caller has queried it for this number of
+        seconds.
     """
 
     sources: Sequence[Place | str] | Place | str
@@ -260,7 +261,7 @@ class WriteRequest:
 
     :param bytes: size of the version.
     :param id: as for a :class:`Request`. By default the client creates an id.
-    :param files: number of files of the version. The job cannot be completed if the version has
+    :param files: number of files of the version. The write cannot be completed if the version has
         another number of files.
     :param period_seconds: time between two versions.
     :param lease_seconds: time without a call about the job after which the job expires.

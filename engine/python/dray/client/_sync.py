@@ -42,8 +42,9 @@ __all__ = ["Client"]
 class Client(Blocking):
     """A client that blocks. Several threads may use one instance.
 
-    A call that is safe to repeat is retried with growing pauses, within the policy's time. The
-    description of each method states exceptions. Every call may raise :class:`DrayError`.
+    A call that is safe to repeat is retried with growing pauses, within the policy's time. If
+    another rule applies to a method, its description says so. Every call may raise
+    :class:`DrayError`.
     """
 
     def submit(self, request: Request) -> Transfer:
@@ -562,8 +563,8 @@ class Client(Blocking):
             turns, ``pairs`` if the pairs of endpoints take turns.
         :param aging_seconds: with ``priority``: time after which the priority of a waiting transfer
             rises by one.
-        :param patience_seconds: with ``fair``: once in this time, the endpoint starts a transfer
-            that has waited longer than this time.
+        :param patience_seconds: with ``fair``: at most once in this time, the endpoint first starts
+            the transfer that has waited longest, if it has waited longer than this time.
         :param held_max: maximum number of held transfers that keep their sessions.
         """
         return self._run(
