@@ -145,7 +145,7 @@ def translated(about: str = "", settings: Settings | None = None) -> Iterator[No
 def is_unattended(transfer: Transfer) -> bool:
     """Return true if an endpoint cancelled a transfer because its ``bound_seconds`` had passed.
 
-    The bound is the time after which an endpoint cancels a transfer that no caller asks for.
+    The bound is the time after which an endpoint cancels a transfer that no caller has queried.
     """
     if transfer.state != "cancelled" or transfer.error is None:
         return False

@@ -161,7 +161,7 @@ def submit_past_ended(
     send: Callable[[R], Transfer] | None = None,
     is_ended: IsEnded | None = None,
 ) -> Transfer:
-    """Submit a request, and cancel conflicting reservations of ended runs if it is refused.
+    """Submit a request. If reservations of ended runs prevent it, cancel them and submit again.
 
     :param send: function that submits. By default :meth:`dray.client.Client.submit`.
     :raises DrayError: as ``send``.

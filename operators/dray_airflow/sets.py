@@ -64,7 +64,7 @@ def find(client: Client, ids: Sequence[str]) -> dict[str, Transfer | None]:
 
 
 def could_be(client: Client, requests: Sequence[Request]) -> Admission | None:
-    """Return the decision about a set. ``None`` if the set is too large for one call.
+    """Return the decision about a set of transfers. ``None`` if the set is too large for a call.
 
     The set is never sent in parts, because the endpoint would promise each part the rate that the
     other parts need.

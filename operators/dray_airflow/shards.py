@@ -116,10 +116,10 @@ def plan_shards(
 
     The cost of a file is its number of bytes plus ``file_cost_bytes``. Files are assigned in the
     order of decreasing cost. The candidates for a file are the shards whose cost exceeds the lowest
-    cost of a shard by no more than the cost of the file. If storage targets are known, the
-    candidate with the least data of the file's target is chosen. So no shard costs more than the
-    cheapest shard plus twice the cost of the costliest file, unless a shard has reached
-    ``paths_max``.
+    cost of a shard by no more than the cost of the file. The candidate with the least cost of files
+    of the same storage target is chosen. Files without a target count as files of one target. So no
+    shard costs more than the cheapest shard plus twice the cost of the costliest file, unless a
+    shard has reached ``paths_max``.
 
     :param files: each file once: a :class:`ShardFile`, or path, bytes and, if known, storage
         target. Or the result of :func:`group_files`.
@@ -194,7 +194,8 @@ class _Group(NamedTuple):
     """Files that one pattern matches. The pattern matches no other file of the dataset.
 
     :param folder: common folder of the files.
-    :param prefix: common start of the next name. ``None`` means everything below the folder.
+    :param prefix: common start of the names directly in the folder. ``None`` means everything below
+        the folder.
     :param is_deep: true if the names with the prefix are folders, whose contents are included.
         False if they are files.
     """

@@ -159,7 +159,7 @@ def check_agreement(
     """Check that the arguments of a staging task do not contradict each other.
 
     :param transfer_id: the task's argument ``transfer_id``.
-    :param is_evicted: the task evicts the fast copy afterwards.
+    :param is_evicted: true if the task evicts the fast copy when the slow copy is complete.
     :raises DrayTaskFailure: if arguments contradict each other or are missing. The message lists
         all problems.
     """

@@ -142,8 +142,8 @@ class Errand:
     :param replicas: equal copies of a single source.
     :param active: end whose endpoint drives the transfer.
     :param mark: label of this try of the task.
-    :param is_id_own: true if only this task uses the id. If a live transfer with this id has a
-        different request, it is then an older request of this task, and the task cancels it.
+    :param is_id_own: true if only this task uses the id. A live transfer with this id and another
+        request then comes from an earlier try, and the task cancels this transfer.
     :param is_begun_kept: true if a transfer that has started continues even if the endpoint can no
         longer promise its deadline. The endpoint also keeps this rule in its own retries.
     :param submit: function that replaces the client's submission if the transfer was reserved.
@@ -379,11 +379,11 @@ class Clients:
 
 
 def begin(wish: Wish, clients: Clients, unreported: int | None = None) -> Begun:
-    """Submit a transfer, attach to it, or resume it after its end. Then mark it.
+    """Submit a transfer, attach to a live one, or resume an ended one. Mark it for this try.
 
     :param unreported: number of an attempt that an earlier try of the task started, and whose
-        result no try has reported. If this attempt has succeeded, its result is used. A new attempt
-        could send the data twice, and the source may no longer exist.
+        result no try has reported. If this attempt has succeeded, its result is used, because a new
+        attempt could send the data twice, and the source may no longer exist.
     :raises DrayTaskFailure: for a permanent error.
     :raises DrayTaskRetry: for other errors.
     """

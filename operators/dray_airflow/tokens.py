@@ -54,7 +54,7 @@ def is_expired(token: str) -> bool:
 
 
 class RenewedToken:
-    """Returns a connection's password for each request.
+    """Returns a token for each request: the password of a connection.
 
     :param token: the current token.
     :param read: function that reads the connection again and returns its password. It may fail.
@@ -68,9 +68,9 @@ class RenewedToken:
         self._lock = threading.Lock()
 
     def __call__(self) -> str:
-        """Return the token, read again if the last read is too old.
+        """Return the token. If the last read is too old, read the connection again first.
 
-        If the connection has no token now, the last token is returned.
+        If the connection cannot be read or has no token now, the last token is returned.
         """
         with self._lock:
             age = time.monotonic() - self._read_at

@@ -48,9 +48,9 @@ def _invalid_value(name: str, value: object, remedy: str) -> Exception:
 
 
 def text(name: str, value: object) -> str:
-    """Return a required text.
+    """Return the value of a field that must be a text, without surrounding blanks.
 
-    :raises DrayTaskFailure: if it is empty.
+    :raises DrayTaskFailure: if the value is empty, or if it is not a text.
     """
     if is_empty(value):
         cause = (

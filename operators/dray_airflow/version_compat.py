@@ -97,8 +97,8 @@ def task_state_store(context: Any) -> Any | None:  # noqa: ANN401 - the type is 
 def task_state(context: Any) -> str | None:  # noqa: ANN401 - no such protocol in the SDK
     """Return Airflow's state of the running task. ``None`` if it is unknown.
 
-    A heartbeat delivers a user's decision only about every five seconds. So call this before the
-    task ends or defers.
+    If a user sets the state of a running task, the task learns this only from a heartbeat, about
+    every five seconds. So call this before the task ends or defers.
     """
     ti = context["ti"]
     name = (

@@ -37,8 +37,8 @@ class Restart(NamedTuple):
     """The answer to a restart. Both fields are ``None`` if there is no complete version.
 
     :param staged: the fast copy, if the request was accepted.
-    :param transfer: the transfer that makes the fast copy. It may belong to another restart, for
-        which the caller must wait. ``None`` for a hit.
+    :param transfer: the transfer that makes the fast copy. If another restart has started this
+        transfer, the caller must wait for its end. ``None`` if the fast copy exists already.
     """
 
     staged: Staged | None = None

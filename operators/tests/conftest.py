@@ -83,8 +83,9 @@ class Ran(NamedTuple):
 def run_dag(database: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
     """Return a function that runs a DAG and its triggers to the end, in this process.
 
-    The listener is off, because tests check reservations after their run has ended.
-    ``integration/airflow/test_reserved.py`` tests the listener in a real Airflow.
+    The listener is off: it would cancel the reservations of a run that has ended, but the tests
+    check them after the end of the run. ``integration/airflow/test_reserved.py`` tests the listener
+    in a real Airflow.
     """
     from airflow.dag_processing.collection import update_dag_parsing_results_in_db
     from airflow.serialization.serialized_objects import LazyDeserializedDAG

@@ -164,8 +164,8 @@ def test_a_waiting_task_honours_the_outage_limit_of_its_connection(
     monkeypatch: pytest.MonkeyPatch,
     deferrable: bool,
 ) -> None:
-    # The client gives up 5 s after this time. Only the operator retries for the whole outage of 14
-    # s.
+    # Each wait of the client has a timeout of 2 s, and the client gives up 5 s after it. Only the
+    # operator retries for the whole outage of 14 s.
     monkeypatch.setattr("dray_airflow.operators.waiting.LOG_SECONDS", 2.0)
     dag_id = f"away_{deferrable}".lower()
     safe: list[int] = []
@@ -220,8 +220,8 @@ def test_a_deferral_that_takes_too_long_is_cancelled_in_the_next_process(sites: 
     errand = begun.errand(context, DrayHook("site_b").settings)
     with Clients() as clients:
         begin(errand, clients)
-        # Airflow calls this in another process with a new operator when the time of a trigger is
-        # over.
+        # When the timeout of a trigger has passed, Airflow calls ``resume_execution`` of a new
+        # operator in another process.
         words = {"error": TriggerFailureReason.TRIGGER_TIMEOUT}
         with pytest.raises(DrayTaskRetry, match="a retry resumes"):
             move(rate_max="100kB").resume_execution(TRIGGER_FAIL_REPR, words, context)

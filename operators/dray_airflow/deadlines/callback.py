@@ -71,8 +71,8 @@ def find_reason(
 ) -> Reason | None:
     """Choose the transfer of a run that delays the run most. Pure.
 
-    The order of preference is as follows. Among transfers of one kind, the function prefers the
-    transfer with the largest delay.
+    The function chooses from the first kind in this list that has a transfer. Among transfers of
+    one kind, it prefers the transfer with the largest delay.
 
     1. transfers whose promise will be missed
     2. failed transfers

@@ -1,4 +1,4 @@
-"""Collect the run's deadline and its graph of tasks inside a running task.
+"""Collect the deadline and the graph of tasks of a DAG run, inside a task of that run.
 
 An operator without its own deadline calls :func:`deadline_for`. Authors of DAGs declare the
 duration of a task with :func:`expect`. This module only collects data: the pure module
@@ -298,7 +298,7 @@ def _has_to_be_known(
     dag: DAG,
     states: Mapping[str, Instances],
 ) -> bool:
-    """Return true if the plan needs the history of an unfinished task.
+    """Return true if the task of an operator is unfinished, and the plan needs its history.
 
     The plan takes two values from the history: the duration if it is not declared, and the number
     of instances of a mapped task if the DAG does not state it.
@@ -411,8 +411,8 @@ def _literal_count(operator: Any) -> int | None:  # noqa: ANN401 - mapped
     try:
         count = operator.get_parse_time_mapped_ti_count()
     except Exception:
-        # `None` if the arguments are known only at run time. Airflow's class for this case differs
-        # between versions.
+        # The arguments are known only at run time. Airflow raises different exceptions for this
+        # case in different versions.
         expansions = _expansions(operator)
         return None if expansions is None else len(expansions)
     return int(count)

@@ -159,7 +159,7 @@ class TransferDeadline:
         return self.latest_finish > self.earliest_start
 
     def finish_of_next(self, now: datetime) -> datetime:
-        """Return the deadline of the instance that starts now.
+        """Return the deadline of the task's instance that starts now.
 
         If instances run one after another, each gets an equal part of the remaining time.
         """
@@ -231,8 +231,8 @@ class _Weight:
     """The time that a task adds to a path: a fixed part, and a part that depends on the rate.
 
     :param seconds: fixed part of the duration.
-    :param work: amount of work of a transfer, in bytes. If rates or sizes are estimated, the amount
-        is the estimated duration in seconds.
+    :param work: amount of work of a transfer: its size in bytes, or its estimated duration in
+        seconds if ``spread`` has replaced the sizes.
     :param basis: text that names the origin of the duration.
     :param overhead: overhead in seconds before the task.
     :param bytes: size of a transfer, if it is known.
@@ -439,9 +439,9 @@ def _longest(
     neighbours: Mapping[str, Iterable[str]],
     lengths: Mapping[str, float],
 ) -> dict[str, _Path]:
-    """Return for each task the longest path that ends at one of its neighbours, neighbour first.
+    """Return for each task the longest path that ends at one of its neighbours.
 
-    The path does not include the task. In ``order``, each task comes after its neighbours.
+    The path starts with this neighbour. In ``order``, each task comes after its neighbours.
     """
     found: dict[str, _Path] = {}
     for name in order:

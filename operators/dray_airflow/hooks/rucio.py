@@ -186,8 +186,8 @@ class RucioHook(ParsedHook[RucioSettings]):
     def get_conn(self) -> Any:  # noqa: ANN401 - rucio.client is not typed
         """Return a ``rucio.client.Client``, which has logged in.
 
-        :raises DrayTaskFailure: as :attr:`settings`, if the login is refused, or if the package
-            ``rucio-clients`` is missing.
+        :raises DrayTaskFailure: if the connection is invalid (see :attr:`settings`), if the login
+            is refused, or if the package ``rucio-clients`` is missing.
         :raises DrayTaskRetry: if the server is unreachable.
         """
         settings = self.settings
@@ -236,7 +236,8 @@ class RucioHook(ParsedHook[RucioSettings]):
 def _private(folder: Path) -> Path:
     """Create a folder that only this user can read. Return it.
 
-    :raises DrayTaskFailure: if another user owns the folder, and could read the tokens.
+    :raises DrayTaskFailure: if another user owns the folder or its parent, or if other users have
+        access to one of them.
     """
     for each in (folder.parent, folder):
         each.mkdir(mode=0o700, exist_ok=True)

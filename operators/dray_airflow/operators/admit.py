@@ -193,8 +193,8 @@ class DrayAdmitOperator(BaseOperator):
                         to_come = _to_come(clients.of(conn_id), each_set, left_out)
                         if not to_come:
                             continue
-                        # Store the ids before the call, because an interrupted submission may have
-                        # been accepted.
+                        # Remember the ids before the submission, because the endpoint may have
+                        # accepted the reservations of an interrupted submission.
                         client = clients.of(conn_id)
                         kept += [(client, reservation_id(each.errand.id)) for each in to_come]
                         for want, transfer in self._keep(context, plan, clients, to_come):
@@ -567,7 +567,7 @@ def _standing_for(context: Context, want: Wanted, clients: Clients, patience: fl
 
     def place(end: Any, *, is_source: bool) -> str:  # noqa: ANN401 - an End
         authority, path = end.split(clients.settings(end.conn_id))
-        # The task has the rights for this path, and no file ever has the path. The path is below
+        # Choose a path that the task may access and at which no file ever exists. The path is below
         # the source, or next to the destination, because the destination's name must stay free.
         folder = path.rstrip("/") if is_source or path.endswith("/") else path.rpartition("/")[0]
         path = f"{folder}/{name}"

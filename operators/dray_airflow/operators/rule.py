@@ -3,8 +3,8 @@
 Rucio moves the files. The task only calls Rucio's REST server. If the plug-in ``dray_rucio`` moves
 the files, the deadline of the task reaches the endpoints by the ``meta`` of the rule.
 
-Invariant owned here: one rule for each :class:`~dray_airflow.rules.RuleKey`, in any number of tries
-and of concurrent tries.
+Invariant owned here: only one rule is made for each :class:`~dray_airflow.rules.RuleKey`, even if
+the task has several tries, or several tries run concurrently.
 """
 
 from __future__ import annotations

@@ -248,7 +248,7 @@ class DrayStageInOperator(_StageOperator):
         fast copy.
     :param application: application that will use the copy.
     :param version: version of the application's data, such as the number of a checkpoint.
-    :param period: time between checkpoints, with ``mtbf`` or ``nodes``.
+    :param period: time between two checkpoints of the application.
     :param mtbf: mean time between failures of the system that writes the checkpoints.
     :param nodes: number of nodes that write the checkpoints.
     :param replicas: number of copies that the endpoint makes.

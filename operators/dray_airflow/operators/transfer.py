@@ -414,8 +414,8 @@ class DrayTransferOperator(WaitingOperator):
         request = errand.request
         class_ = request.class_ or found.class_
         if not found.is_possible:
-            # The run is late. The transfer must still be done, and before transfers without a
-            # deadline.
+            # The run's deadline has passed. Submit the transfer without a deadline, but in the
+            # deadline class, so that it precedes transfers without a deadline.
             return errand.with_request(class_=class_)
         admission = request.admission or "best_effort"
         return errand.with_request(class_=class_, deadline=found.latest_finish, admission=admission)

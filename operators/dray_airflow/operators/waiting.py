@@ -261,8 +261,8 @@ class WaitingOperator(BaseOperator):
                 self.defer(
                     trigger=self._trigger(settings, id),
                     method_name="execute_complete",
-                    # The limit covers all deferrals together, so each deferral gets the time that
-                    # is left.
+                    # ``execution_timeout`` limits the task as a whole, so each deferral gets only
+                    # the time that is left.
                     timeout=None if left is None else timedelta(seconds=left),
                     kwargs={"begun_at": self._begun_at.isoformat() if self._begun_at else None},
                 )
@@ -303,8 +303,8 @@ class WaitingOperator(BaseOperator):
         """Ask for a transfer, and retry while its endpoint does not answer.
 
         If the endpoint is unreachable, retry for ``outage_seconds``. If the endpoint refuses the
-        token, retry until the endpoint would cancel the transfer, because the job that renews the
-        token may be late.
+        token, retry for the time after which the endpoint cancels a transfer that nobody asks for,
+        because the job that renews the token may be late.
 
         :param is_brief: if the endpoint refuses the token, retry for only ``outage_seconds``.
         """
@@ -337,7 +337,7 @@ class WaitingOperator(BaseOperator):
         )
 
     def _bound(self, settings: Settings) -> int | None:
-        """Return the seconds after which an endpoint cancels a transfer that nobody asks for.
+        """Return the seconds without a query after which an endpoint cancels the transfer.
 
         :returns: the time, or ``None`` if the endpoint never cancels it.
         """

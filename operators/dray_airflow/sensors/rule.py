@@ -28,9 +28,10 @@ class RucioRuleSensor(BaseSensorOperator):
     """Wait until a rule is OK, or until a dataset is complete at RSEs.
 
     Give either ``rule_id``, or ``did`` and ``rse_expression``. With ``rule_id``, the task fails if
-    the rule is suspended, or stuck for ``stuck_seconds``. With ``did``, a file counts at an RSE
-    whether a rule or an upload brought it there, and the result has ``did``, ``files``, ``bytes``
-    and ``rses``. Outlets that are ``rucio://`` assets, and asset aliases, get an event.
+    the rule is suspended, or stuck for ``stuck_seconds``. With ``did``, the sensor counts every
+    file at an RSE, no matter if a rule or an upload brought it there. The result then has ``did``,
+    ``files``, ``bytes`` and ``rses``. The task's outlets get an event if they are ``rucio://``
+    assets or asset aliases.
 
     :param rule_id: id of the rule.
     :param did: ``SCOPE:NAME`` of a dataset or file.

@@ -107,8 +107,8 @@ class DrayFileTrigger(OfFields, BaseTrigger):
                     # Retry, because a restart of the endpoint should not end a wait of many hours.
                     lost_at = lost_at or now_at
                     is_over = now_at - lost_at >= hook.settings.outage_seconds
-                    # Each check reads the connection again, because the token may have been
-                    # renewed.
+                    # Do not give up if the endpoint refuses the token. Each check reads the
+                    # connection again, and may then find a renewed token.
                     is_refused = error.kind == "unauthorized"
                     if is_over or (error.status == "permanent" and not is_refused):
                         words = {"kind": error.kind, "status": error.status}
