@@ -1,7 +1,7 @@
 """The jobs in SQLite. Each method is one transaction, which is durable when the method returns."""
 
-# Statements are composed of constants of this module and of column names from the code that calls.
-# All values are parameters.
+# Statements are composed of constants of this module and of column names from the calling code. All
+# values are parameters.
 # ruff: noqa: S608
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ class Database:
     def __init__(self, path: Path) -> None:
         """Open the database, and create it if it is missing.
 
-        :raises sqlite3.Error: if the database cannot be opened, or if a newer program wrote it.
+        :raises sqlite3.Error: if the database cannot be opened, or if a newer version of the
+            service wrote it.
         """
         self._lock = threading.RLock()
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
@@ -266,7 +267,7 @@ class Database:
         return self._all(text, endpoint)
 
     def flagged(self, flag: str, endpoint: str, limit: int, after: int = 0) -> list[Row]:
-        """Return files of an endpoint with a flag, in the order of their ids.
+        """Return the files of an endpoint whose flag ``flag`` is set, in the order of their ids.
 
         :param flag: ``to_cancel`` or ``to_change`` for files with this destination endpoint, or
             ``to_release`` for files with this source endpoint.
@@ -326,7 +327,7 @@ class Database:
         """Postpone the call for which a file waits.
 
         :param is_away: true if an endpoint did not answer. The database keeps the time of the first
-            of the calls in a row without an answer.
+            of the consecutive calls that got no answer.
         """
         with self._change() as db:
             db.execute(

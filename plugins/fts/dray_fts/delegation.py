@@ -2,7 +2,8 @@
 
 The service has its own credentials for endpoints, so it needs no delegated proxy. Clients of FTS
 delegate one before each submission. The service checks the proxy, stores the time at which the
-proxy expires, and drops the proxy. The private key of a request is never stored.
+proxy expires, and drops the proxy. The service makes a new private key for each request for a
+proxy, and drops this key at once.
 """
 
 from __future__ import annotations

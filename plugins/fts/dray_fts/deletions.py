@@ -43,8 +43,8 @@ class Deletions:
         rows = self._database.at("DELETE", "dest", self._endpoint, BATCH)
         if not rows:
             return
-        # The time is stored before the calls. So if a repeated call does not find a file, the
-        # earlier call has removed the file.
+        # The start time is stored before the first call. So if a row has a start time and the file
+        # is not found, an earlier call has removed the file.
         now = time.time()
         new = [row for row in rows if row["start_time"] is None]
         self._database.apply([Change(row["file_id"], "DELETE", start_time=now) for row in new])

@@ -1,7 +1,7 @@
 """Threads that move the files of jobs: one for each endpoint.
 
-The id of a transfer is the id of the job and the number of the file. So a driver that was killed
-finds the transfers that it has submitted, and submits none twice.
+The id of a transfer consists of the id of the job and the number of the file. So a driver that is
+started after a kill finds the transfers that were submitted, and submits none twice.
 """
 
 from __future__ import annotations

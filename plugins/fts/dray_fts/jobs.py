@@ -1,7 +1,7 @@
 """Parse a submission of FTS into a job. Pure functions.
 
-A parameter of FTS is carried out, has no meaning for endpoints, or is refused. No parameter that
-would change a copy is ignored.
+Each parameter of FTS is applied, ignored or refused. A parameter is ignored only if it has no
+meaning for endpoints; no parameter that would change a copy is ignored.
 """
 
 from __future__ import annotations

@@ -184,7 +184,8 @@ class Lane:
     def _refused(self, row: Row, error: DrayError, *, is_source: bool = False) -> Change | None:
         """Submit a transfer later, or return the change to FAILED.
 
-        A file does not wait for an endpoint of a source if the file has an alternative.
+        A file does not wait for the endpoint of its source if the job has a later alternative for
+        the file.
         """
         reason = reason_of_error(error, "SOURCE" if is_source else None)
         if is_source and self._database.has_alternative(row):

@@ -16,9 +16,9 @@ __all__ = ["File", "Job", "Params"]
 
 @dataclass(frozen=True, slots=True)
 class Params:
-    """The parameters of a job that are carried out.
+    """The parameters of an FTS job that the service supports.
 
-    :param overwrite: ``no``, ``yes``, or ``hops`` (all hops but the last).
+    :param overwrite: ``no``, ``yes``, or ``hops`` (yes for all hops but the last).
     :param retry: below 0: no retry. 0: as often as the endpoint usually does. Otherwise the number
         of retries.
     :param queue_seconds: time after which a file that has not begun is canceled.

@@ -87,7 +87,7 @@ def failed(row: Row, reason: str) -> Change:
 def postponed(
     database: Database, row: Row, error: DrayError, reason: str, wait_seconds: float
 ) -> Change | None:
-    """Repeat the call for a file later, or return the change to FAILED.
+    """Postpone the call for a file. Return a change to FAILED if no later call can succeed.
 
     :param wait_seconds: time for which a file waits for an endpoint that does not answer.
     """

@@ -30,8 +30,8 @@ class SettingsError(ValueError):
 class Endpoint:
     """An endpoint of dray.
 
-    :param token_file: file with the token for this endpoint. ``{owner}`` in it stands for the owner
-        of a job.
+    :param token_file: path of the file with the token for this endpoint. ``{owner}`` in the path
+        stands for the owner of a job.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Limits:
     """Limits and times.
 
     :param body_bytes: maximum size of a submission.
-    :param metadata_bytes: maximum size of each metadata of a job or a file.
+    :param metadata_bytes: maximum size of the metadata of one job or one file.
     :param files: maximum number of files of a job.
     :param wait_seconds: time for which a file waits for an endpoint that does not answer.
     :param poll_seconds: time between two queries about live transfers.

@@ -85,7 +85,7 @@ class Tape:
     def existing(
         self, rows: Sequence[Row], known: Mapping[str, Transfer | None]
     ) -> dict[int, Change | None]:
-        """Return the failures of files whose destination is on tape and must not be overwritten.
+        """Return a failure for each file that already exists on tape and must not be overwritten.
 
         The endpoint itself looks for an existing file only on the fast root, to which it copies. If
         the endpoint does not answer, the result has ``None`` for each file that waits for another
@@ -131,8 +131,8 @@ class Tape:
         """Request to stage files.
 
         If the service is killed before it has stored the id of the request, it makes another
-        request. The endpoint then makes no second copy, and the pin of the first request ends with
-        its lifetime.
+        request. The endpoint then makes no second copy. The pin of the first request ends when the
+        lifetime of this pin is over.
         """
         files = [
             TapeFile(row["source_path"], params_of(row)["pin_seconds"], _metadata(row))
