@@ -32,8 +32,8 @@ SYNC_LEVELS: Mapping[str, int | None] = {"never": 0, "if-different": 3, "always"
 """Sync level by ``overwrite``: 0 copies only missing files, 3 compares checksums."""
 #: Number of hexadecimal digits of a checksum, by the algorithm.
 _DIGITS = {"md5": 32, "sha1": 40, "sha256": 64, "sha512": 128, "adler32": 8, "crc32": 8}
-#: Fields of a request that are translated. ``activity`` and ``labels`` are kept in the record, by
-#: which callers find a transfer.
+#: Fields of a request that are accepted. ``activity`` and ``labels`` are not sent to Globus. The
+#: record keeps them for callers.
 _TRANSLATED = frozenset(
     {
         "sources",
@@ -54,7 +54,7 @@ _TRANSLATED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the Transfer service for which a request of dray has no field.
+    """Options of the Globus Transfer service that have no field in a request of dray.
 
     :param label: text by which a person recognises the task, by default ``dray ID``.
     :param preserve_timestamp: copy modification times.

@@ -111,7 +111,7 @@ class Settings:
 
     @classmethod
     def of_texts(cls, texts: Mapping[str, str]) -> Settings:
-        """Create settings from texts by the names of the fields.
+        """Create settings from a mapping of field names to texts.
 
         :raises DrayUsageError: for an unknown name or an invalid text.
         """

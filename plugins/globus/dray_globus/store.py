@@ -36,7 +36,7 @@ class Record:
     :param id: id of the transfer, which the caller chose.
     :param submission_id: id that the Transfer service issued for the submission.
     :param body: digest of the request.
-    :param attempt: number of submissions of this id.
+    :param attempt: number of times that this transfer was submitted.
     :param task_id: id of the task, as soon as the service has accepted the submission.
     :param request: the submitted request, which the executor returns with the transfer's state.
     :param is_cancelled: true if this executor has cancelled the task.
