@@ -1,4 +1,4 @@
-"""Run a program of Rucio with the transfertool registered, or examine a rule.
+"""Run a program of Rucio with dray's transfertool registered, or examine a rule.
 
 ``python -m dray_rucio rucio-conveyor-submitter --run-once``
 ``python -m dray_rucio rucio-conveyor-stager`` stages files of tape RSEs with dray

@@ -1,4 +1,4 @@
-"""The causes for which a file of a rule does not move. Pure functions.
+"""The reasons why a file of a rule does not move. Pure functions.
 
 Rucio records most of these causes only in the logs of its daemons, or not at all: the request stays
 ``QUEUED``, or ends as ``NO_SOURCES``.

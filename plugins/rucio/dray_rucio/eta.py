@@ -1,7 +1,7 @@
 """The expected end of a rule, from the endpoints' estimates for its transfers. Pure functions.
 
-A rule is complete when its last file is. A file without a running transfer has no estimate, and
-the estimate of the rule is then only a lower bound.
+A rule is complete when its last file is complete. A file without a running transfer has no
+estimate. The estimate of a rule with such a file is only a lower bound.
 """
 
 from __future__ import annotations

@@ -275,8 +275,8 @@ class GlobusTransfertool(Transfertool):
     def _source(self, transfer: Any) -> tuple[str, str]:  # noqa: ANN401 - Rucio's
         """Return the URL of the source, and the id of the source's RSE.
 
-        If an earlier submission has no answer, its source is used again, because the repeated
-        submission must be equal to it.
+        If an earlier submission got no answer, the source of that submission is used again, because
+        the repeated submission must be equal to the earlier one.
         """
         found: list[tuple[str, str]] = []
         for each in transfer.sources:

@@ -1,7 +1,7 @@
 """Records of submissions to Globus, in the attributes of Rucio's requests.
 
 All daemons of Rucio share its database. Rucio copies the attributes of a failed request to the
-request of the next try. So the next try finds the submission id of a submitter that was killed.
+request of the next try. So the next try finds the submission id that a killed submitter has stored.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Hosts:
         """Call an endpoint, unless its last call failed a short time ago.
 
         If the last call found the endpoint unreachable, no call is made for ``away_seconds``. After
-        this time, a short call checks that the endpoint answers before ``what`` is called.
+        this time, a short call first checks that the endpoint answers. Then ``what`` is called.
 
         :raises DrayError: the error of the call, or the cached error of an earlier call.
         """

@@ -24,7 +24,8 @@ __all__ = ["DrayReport", "Report", "error_of", "file_error_of", "naive"]
 class Report(TransferStatusReport):
     """The outcome of one request.
 
-    Rucio refuses a final state without the external id. Rucio ignores fields whose value is false.
+    Rucio refuses a final state without the external id, so each report contains this id. Rucio
+    ignores fields whose value is false.
     """
 
     supported_db_fields = (

@@ -142,7 +142,8 @@ def put_back(request_id: str, *, session: Session) -> bool:
 def fail(request_id: str, error: str, *, session: Session) -> None:
     """Mark a request as not submitted.
 
-    Rucio does this itself, except if another request of the job is back in the queue.
+    Rucio does this itself, except if the submission of the job put another of its requests back
+    into the queue.
     """
     transition_request_state(
         request_id,

@@ -27,9 +27,9 @@ class Settings:
         this pause, each file of a rule would wait for the endpoint.
     :param wait_seconds: maximum time for which a try stays in Rucio's queue while its endpoint is
         unreachable or busy. The try then fails.
-    :param bound_seconds: time after which an endpoint cancels a transfer that no caller has asked
-        for. Rucio stops asking, for example, if a process without this plug-in deletes the rule of
-        the transfer. ``None`` means never.
+    :param bound_seconds: time after which an endpoint cancels a transfer if no caller has queried
+        it. Rucio stops its queries, for example, if a process without this plug-in deletes the rule
+        of the transfer. ``None`` means never.
     :param sources_max: maximum number of sources of a transfer. Further sources are not used. A
         source at another endpoint needs a ticket from that endpoint.
     :param group_files: maximum number of files in one transfer. With 1, each file has its own

@@ -90,8 +90,8 @@ class Wish:
     :param deadline: time by which the files should be complete, with a time zone.
     :param rate_min: minimum rate for each file in bytes per second.
     :param rate_max: maximum rate for each file in bytes per second.
-    :param passed: the deadline, if it has passed. A file with a passed deadline comes first among
-        the files with deadlines.
+    :param passed: copy of ``deadline``, if this time has passed. Such a file comes first among the
+        files with deadlines.
     """
 
     deadline: datetime | None = None

@@ -269,10 +269,9 @@ class DrayTransfertool(Transfertool):
 
         Durable data is kept, because Rucio also cancels transfers to queue them again.
 
-        Rucio calls this only once. If the endpoint is unreachable, this process cancels the
-        transfers later. A transfer of several files is cancelled when Rucio has no other request
-        of the transfer. This process looks for other requests later, when Rucio's transaction has
-        ended.
+        Rucio calls this only once, so if the endpoint is unreachable, this process cancels the
+        transfers later. A transfer of several files is cancelled when Rucio has no other request of
+        the transfer. This process looks for other requests after Rucio's transaction has ended.
         """
         del timeout
         missed: DrayError | None = None
@@ -309,7 +308,7 @@ class DrayTransfertool(Transfertool):
                 hurried=True,
             )
         except DrayError as error:
-            # The transfer has ended, and Rucio does not know this yet. Do not raise the error,
+            # If the transfer has ended, Rucio does not know this yet. Do not raise the error then,
             # because the change of the rule must not fail.
             if error.kind not in OVER_KINDS:
                 raise

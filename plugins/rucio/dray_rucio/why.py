@@ -1,4 +1,4 @@
-"""Print the causes for which the files of a rule do not move, or the expected end of the rule.
+"""Print why the files of a rule do not move, or when the rule is expected to end.
 
     python -m dray_rucio why RULE [--json] [--files N]
     python -m dray_rucio eta RULE [--json] [--files N]
