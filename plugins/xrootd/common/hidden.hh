@@ -14,8 +14,8 @@ constexpr const char *nameless = ".dray-tpc-";
 // Prefix of dray's own names: partial files, logs and the placeholders of copies.
 constexpr const char *own_prefix = ".dray-";
 
-// URL parameter with which dray's own client requests a file with such a name (`OWN` in
-// dray-store-xrootd).
+// URL parameter with which dray's own client requests a file whose name begins with `own_prefix`
+// (`OWN` in dray-store-xrootd).
 constexpr const char *own_call = "dray.own";
 
 } // namespace dray

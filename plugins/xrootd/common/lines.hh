@@ -12,8 +12,9 @@ namespace dray {
 // if the words are not a valid setting.
 using TakeWords = std::function<bool(const std::vector<std::string> &)>;
 
-// Reads the file at `path`. Each line has a word and its values, and # starts a comment. Throws
-// std::runtime_error that contains the invalid line and `known`, the list of settings.
+// Reads the file at `path`. Each line has the name of a setting and its values, and # starts a
+// comment. Throws std::runtime_error that contains the invalid line and `known`, the list of
+// settings.
 void read_lines(const std::string &path, const std::string &known, const TakeWords &take);
 
 // Converts `text` to a number from `least` to `most`. Throws std::logic_error if `text` is not such

@@ -9,8 +9,8 @@
 
 namespace dray {
 
-// Exception for a request that gets no ticket. `number` is a system error number for the client.
-// `what` is the reason for the server's log.
+// Exception for a request that gets no ticket. The client receives `number`, a system error number.
+// The server's log receives the reason, `what`.
 struct NoTicket : std::runtime_error {
 	NoTicket(int number, const std::string &why) : std::runtime_error(why), number(number) {}
 	int number;

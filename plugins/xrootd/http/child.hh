@@ -18,9 +18,9 @@ public:
 	// Kills the whole process group if it still runs.
 	~Child();
 
-	// Writes all of `text` to the program's input. Returns false if the program does not read all
-	// of it within `seconds`. The input stays open. When the server ends, the input is closed, and
-	// the program notices that.
+	// Writes all of `text` to the program's input. Returns false if the program does not read
+	// all of it within `seconds`. The input stays open until the server ends, so the program
+	// can notice the end of the server.
 	bool tell(const std::string &text, int seconds);
 
 	// Returns the file descriptor of the program's output, for use with poll.

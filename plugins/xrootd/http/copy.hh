@@ -21,10 +21,10 @@ struct Outcome {
 
 // Runs a copy from or to the file at `path`. Sends the client a marker with the number of durable
 // bytes every `marker_seconds`. `client` is the client's socket, or -1 if it is unknown. If the
-// socket closes or `send` fails, the program is killed, and durable data is kept. The program is
-// also killed after `silence_seconds` without output. `authorities` is the folder of certificate
-// authorities that the server trusts; it may be empty. If the copy cannot start, throws Refusal or
-// std::system_error.
+// socket closes or `send` fails, the program that copies is killed, and durable data is kept. This
+// program is also killed after `silence_seconds` without output. `authorities` is the folder of
+// certificate authorities that the server trusts; it may be empty. If the copy cannot start, throws
+// Refusal or std::system_error.
 Outcome copy(const Settings &settings, const CopyRequest &request, const std::string &path,
 	     const std::string &authorities, int client, const Send &send);
 

@@ -38,8 +38,8 @@ namespace {
 
 using dray::Refusal;
 
-// Maximum total seconds that the server may take to find a file. The manager of a cluster asks its
-// servers for the file.
+// Maximum total seconds that the server may take to find a file. In a cluster this takes time,
+// because the manager asks its servers for the file.
 constexpr int stall_seconds_max = 60;
 // Mode of a new file, as for files that the server itself creates: the owner may write, all users
 // may read.
@@ -186,8 +186,8 @@ public:
 	{
 		const std::string own = opaque_;
 		is_sink_ = true;
-		// With the storage wrapper, the destination name does not exist before the file is
-		// complete.
+		// Tell the server's storage wrapper (plugins/xrootd/oss), if there is one, that this is a
+		// copy. The destination name then does not exist before the file is complete.
 		opaque_ += (opaque_.empty() ? "" : "&") + std::string(dray::http_copy) + "=1";
 		make(may_overwrite);
 		path_ = dray::place_of(number(), opened_);
@@ -195,8 +195,7 @@ public:
 		is_hidden_ = is_nameless && find_hidden();
 		if (!is_nameless || is_hidden_)
 			return;
-		// The destination path could not be determined, so do not use the storage wrapper for this
-		// copy.
+		// The destination path could not be determined, so copy without the storage wrapper.
 		close();
 		renew();
 		opaque_ = own;
@@ -224,7 +223,8 @@ public:
 
 	// Deletes the empty file after a failed copy. Another copy may publish its file under the name
 	// between a check and a deletion. So this function first renames the file and then checks it. A
-	// file of another copy gets its name back, unless the name is taken again.
+	// file of another copy gets its name back. If the name is taken again by then, the file keeps
+	// the temporary name, and the log reports this.
 	void forget(XrdSysError &log)
 	{
 		if (!is_placeholder() || path_.empty() || !is_own_and_empty(path_))
@@ -290,12 +290,12 @@ private:
 		return is_known ? file_->error.getErrInfo() : -1;
 	}
 
-	// Determines the path of the destination if the storage wrapper hides the placeholder. The open
-	// placeholder has no name any more. Its deleted name was in the folder of the destination, so
-	// the path is that folder and the last component of the requested path. The deleted name must
-	// start with the prefix that the wrapper of this process uses. Returns false if the storage
-	// maps names (`oss.namelib`), because the mapping may put the placeholder and the destination
-	// into different folders.
+	// Determines the path of the destination if the storage wrapper has opened a placeholder in its
+	// place. The placeholder has no name any more. Its deleted name was in the folder of the
+	// destination, so the path is that folder and the last component of the requested path. The
+	// deleted name must start with the prefix that the wrapper of this process uses. Returns false
+	// if the storage maps names (`oss.namelib`), because the mapping may put the placeholder and
+	// the destination into different folders.
 	bool find_hidden()
 	{
 		if (std::getenv("XRDN2NLIB"))

@@ -11,8 +11,8 @@ namespace {
 
 // Maximum number of connections. If a client requests more, this number is used.
 constexpr int streams_max = 64;
-// Maximum length in bytes of the request to the program. The server's limit on the head of a
-// request is far lower.
+// Maximum length in bytes of the request that this plug-in sends to the copy program. The server's
+// limit on the head of an HTTP request is far lower.
 constexpr size_t line_bytes_max = 1 << 20;
 
 bool is_same(const std::string &one, const char *other)

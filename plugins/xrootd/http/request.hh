@@ -38,8 +38,8 @@ struct CopyRequest {
 // Parses the headers of a COPY request. Throws Refusal.
 CopyRequest read_request(const std::map<std::string, std::string> &headers);
 
-// Returns the request as one line of JSON for the program. Throws Refusal if the request contains
-// bytes that JSON cannot represent.
+// Returns the request as one line of JSON for the program dray-xrootd-tpc. Throws Refusal if the
+// request contains bytes that JSON cannot represent.
 std::string to_line(const CopyRequest &request, const std::string &path);
 
 } // namespace dray

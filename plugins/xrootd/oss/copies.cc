@@ -2,8 +2,9 @@
 
 namespace dray {
 
-// Time for which a closed copy is remembered. The server kills the program of a copy when the file
-// is closed, and then needs far less than a second to clean up.
+// Time for which a closed copy is remembered, so that the clean-up of the server after the copy is
+// recognised. When the file is closed, the server kills the program of the copy, and cleans up in
+// far less than a second.
 constexpr std::chrono::minutes memory{5};
 
 bool Copies::prepare(const std::string &path)

@@ -8,8 +8,8 @@
 
 namespace dray {
 
-// All destinations, by the paths that the server uses. Several threads may use an object of this
-// class.
+// The destinations of all copies in progress, by the paths that the server uses. Several threads
+// may use an object of this class.
 class Copies {
 public:
 	// Registers a copy to `path` before its file is opened. Returns false if another copy to this

@@ -49,8 +49,9 @@ int File::Open(const char *path, int flags, mode_t mode, XrdOucEnv &env)
 		if (is_kept_from(path, &env))
 			return -ENOENT;
 		const bool is_sink = (flags & O_ACCMODE) != O_RDONLY && is_copy(env);
-		// Only the destination of a registered copy gets a placeholder. Without a registration, the
-		// server has not just created or truncated the file for a copy.
+		// Only the destination of a registered copy gets a placeholder. `Create` registers a copy,
+		// but not if the destination is in an XRootD space. The file is then opened in the usual
+		// way.
 		return is_sink && copies.knows(path) ? open_nameless(path, mode, env)
 						     : file->Open(path, flags, mode, env);
 	} catch (...) {

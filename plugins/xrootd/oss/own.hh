@@ -12,9 +12,9 @@ namespace dray {
 // Returns true if `name` is one of dray's own names.
 bool is_own_name(const char *name);
 
-// Returns true if a path must be hidden from this caller. The path must be one of dray's own names,
-// or be in a folder with such a name. The caller must be a client other than dray. Calls of the
-// server itself, for example for a checksum, have no client.
+// Returns true if a path must be hidden from this caller. This is the case if the path is one of
+// dray's own names or is in a folder with such a name, and the caller is a client other than dray.
+// Calls of the server itself, for example for a checksum, have no client.
 bool is_kept_from(const char *path, XrdOucEnv *env);
 
 // A folder whose listing omits dray's own names.

@@ -1,8 +1,8 @@
 // A wrapper for the storage of an XRootD server. During a third-party copy, the destination name
 // never refers to an incomplete file. When the server would create or truncate the destination
-// file, the wrapper gives the server a file without a name. An existing file keeps the name until
-// the program of the copy replaces it. Only dray's own clients see dray's own names. No exception
-// leaves the functions that the server calls.
+// file, the wrapper gives the server a file without a name. An existing file keeps the destination
+// name until the program that carries out the copy replaces the file. Only dray's own clients see
+// dray's own names. No exception leaves the functions that the server calls.
 
 #include "copies.hh"
 #include "file.hh"
@@ -105,7 +105,7 @@ public:
 	}
 
 	// During a copy and shortly after it, ignore a deletion by the server itself (`autorm`, `--posc`).
-	// The server would delete the published file, which it believes to have created.
+	// Otherwise the server would delete the published file, which it believes to have created.
 	int Unlink(const char *path, int how, XrdOucEnv *env) override
 	{
 		try {
@@ -130,8 +130,9 @@ private:
 			return -EISDIR;
 		if (!copies.prepare(path))
 			return -ETXTBSY;
-		// Create a file to check that this is possible, and delete it again, because the server may
-		// refuse the copy without another call. The open call creates its own file.
+		// Create a file beside `path`, to check that files can be created there. Delete it at once,
+		// because the server may still refuse the copy, and then makes no call that would delete
+		// the file. The open call creates its own file.
 		const std::string name = dray::beside(path);
 		const int made = wrapPI.Create(who, name.c_str(), mode, env, how);
 		if (made != XrdOssOK)

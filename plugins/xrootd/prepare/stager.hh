@@ -10,8 +10,8 @@
 
 namespace dray {
 
-// Exception for a refused request. `number` is a system error number, and `what` is the message for
-// the client. `log` is the reason for the server's log.
+// Exception for a refused request. The client receives `number`, a system error number, and the
+// message `what`. The server's log receives the reason, `log`.
 struct Refused : std::runtime_error {
 	Refused(int number, const std::string &message, const std::string &log)
 		: std::runtime_error(message), number(number), log(log)

@@ -38,8 +38,8 @@ int32_t ask(const char *url, XrdCl::QueryCode::Code code, const char *what, char
             uint32_t answer_bytes, dray_xrdcl_error *error);
 void fill(const XrdCl::StatInfo &from, dray_xrdcl_state *state);
 
-// Returns the limit, at most one hour, in the type that XrdCl uses for times. The type differs
-// between versions of XrdCl.
+// Returns a time limit of `seconds`, at most one hour, in the type that XrdCl uses for times. The
+// type differs between versions of XrdCl.
 inline uint16_t limit_of(uint32_t seconds)
 {
 	return static_cast<uint16_t>(std::min<uint32_t>(seconds, 3600));

@@ -123,7 +123,8 @@ class SmallFile final : public Chain
 	void answered(const XrdCl::XRootDStatus &status, XrdCl::AnyObject *response) override
 	{
 		// If the server does not support page writes, send the bytes without page checksums. If the
-		// server has no attributes, keep the file without the attribute.
+		// server supports no attributes, keep the file without the attribute that the caller
+		// requested.
 		if (!status.IsOK() && m_step == Step::Write && m_has_pages && is_unknown(status)) {
 			m_has_pages = false;
 			m_what->is_plain = 1;
@@ -311,8 +312,8 @@ class Renaming final : public Chain
 			case DRAY_XRDCL_NOT_FOUND:
 			case DRAY_XRDCL_UNREACHABLE:
 			case DRAY_XRDCL_TIMED_OUT:
-				// An earlier request may have succeeded while its answer was lost, and the client
-				// has repeated the request.
+				// The client may have repeated the request after a lost answer. The first request
+				// may have succeeded, and this error may be the answer to the repetition.
 				return look_whether_done(status);
 			default:
 				return stop(status);

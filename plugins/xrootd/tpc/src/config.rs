@@ -114,10 +114,10 @@ pub(crate) enum Reads {
 }
 
 impl Config {
-    /// Returns the object size in bytes. The default depends on the reader. An XRootD server gets
-    /// one request for each object, so objects are large. A dray endpoint sends objects without
-    /// requests, and small objects stay in the processor's cache on the way from the socket to the
-    /// file.
+    /// Returns the object size in bytes. The default depends on the server that reads the source.
+    /// An XRootD server gets one request for each object, so objects are large. A dray endpoint
+    /// sends objects without requests, and small objects stay in the processor's cache on the way
+    /// from the socket to the file.
     pub(crate) fn object_bytes(&self, reads: Reads) -> u64 {
         self.object_bytes.unwrap_or(match reads {
             Reads::Server => 4 << 20,

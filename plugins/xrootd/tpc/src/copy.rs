@@ -281,8 +281,8 @@ fn plan<'a>(
     let begun_object_bytes = destination.object_bytes_max();
     let options = Options {
         object_bytes: config.object_bytes(Reads::Server).max(begun_object_bytes),
-        // Request the checksums, because the final check needs them. A file system without extended
-        // attributes does not store them.
+        // Pass the checksums to the store when the file is published, because the final check in
+        // the store needs them. A file system without extended attributes does not store them.
         checksum_attributes: true,
         resume: config.resume,
         rate: config.rate,

@@ -15,8 +15,8 @@ pub(crate) struct CopyTarget<'a> {
     /// True if the server hides the placeholder of this copy, an empty file that the server creates
     /// with the destination name. A visible file with this name then belongs to a user.
     pub(crate) hides_placeholder: bool,
-    /// True if the copy may replace a file that got the destination name during the copy. For
-    /// `root://` the server does not report if the client requested a new file.
+    /// True if the copy may replace a file that got the destination name during the copy. Always
+    /// true for `root://`, because the server does not report if the client requested a new file.
     pub(crate) may_replace: bool,
     /// Checksum that the client of the copy requires; `None` if the client gave none.
     pub(crate) demanded: Option<Checksum>,
@@ -24,8 +24,8 @@ pub(crate) struct CopyTarget<'a> {
 }
 
 impl CopyTarget<'_> {
-    /// Returns the folder of the destination without symbolic links, and the name of the file in
-    /// it.
+    /// Returns the folder of the destination, with all symbolic links resolved, and the name of the
+    /// file in this folder.
     pub(crate) fn place(path: &Path) -> Result<(PathBuf, Name)> {
         let error = || {
             Error::new(ErrorKind::InvalidRequest, End::Sink, "write the file")

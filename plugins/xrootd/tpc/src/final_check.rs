@@ -57,8 +57,8 @@ pub(crate) struct FinalCheck {
     /// Size and time of the file when the copy began.
     begun: ReadState,
     compare: Compare,
-    /// Receives the server's checksum. The request runs during the copy, because the server may
-    /// have to read the whole file.
+    /// Receives the file's checksum from the source server. The request runs during the copy,
+    /// because the server may have to read the whole file.
     said: Mutex<Receiver<ChecksumAnswer>>,
     heard: OnceLock<ChecksumAnswer>,
     /// Maximum time to wait for the checksum after the data is complete.
@@ -313,8 +313,8 @@ fn changed(cause: &str) -> Error {
         .remedy("request the copy again when no program writes to the file")
 }
 
-/// Returns the error for a file with a new time, if the source's server has not returned a checksum
-/// in time. The content may be the same, so the partial data is kept.
+/// Returns the error for a source file with a new modification time, if its server has not returned
+/// a checksum before the time limit. The content may be unchanged, so the partial data is kept.
 fn too_slow(cause: &str, timed_out: &Error) -> Error {
     Error::new(ErrorKind::TimedOut, End::Source, "copy the file")
         .cause(format!(

@@ -16,8 +16,8 @@ const SECRET_BYTES_MIN: usize = 6;
 pub(crate) fn hide(cgi: &str) {
     let values = cgi.split('&').filter_map(|pair| pair.split_once('='));
     let values = values.flat_map(|(_, value)| {
-        // "Bearer" and the token are separated by %20 and may also appear separately, so hide the
-        // parts too.
+        // A value may consist of "Bearer", %20 and a token. The token may also appear alone in the
+        // output, so hide the parts of the value too.
         let pieces = value.split("%20").map(str::to_owned);
         pieces.chain([value.to_owned()]).collect::<Vec<_>>()
     });

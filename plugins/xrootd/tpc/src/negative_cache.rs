@@ -29,7 +29,7 @@ const KEPT_SECONDS: u64 = 3600;
 /// Prefix of the address of an endpoint in the file. No name of a server starts with this prefix.
 const DRAY: &str = "dray://";
 
-/// Seconds after which an unreachable endpoint is tried again. Each attempt may cost a copy the
+/// Seconds after which an unreachable endpoint is tried again. Each attempt may delay a copy by the
 /// connection timeout of ten seconds. The value is estimated, not measured.
 const AWAY_SECONDS: u64 = 300;
 

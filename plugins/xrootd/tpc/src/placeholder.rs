@@ -89,8 +89,8 @@ impl Placeholder {
     /// placeholder open does not need the placeholder's name.
     ///
     /// A file with content is kept until the copy replaces it. A file that another copy has
-    /// published in the meantime is kept too. A symbolic link is kept, because the space of the
-    /// server refers to it.
+    /// published in the meantime is kept too. The file behind a symbolic link is kept, because the
+    /// link belongs to an XRootD space (see [`Self::path`]).
     ///
     /// # Errors
     /// Errors of the system.
@@ -156,8 +156,9 @@ fn names(path: &Path) -> Vec<Vec<u8>> {
     names.map(<[u8]>::to_vec).collect()
 }
 
-/// Returns the extended attributes that stay valid for other content. Returns an empty list on a
-/// file system without extended attributes.
+/// Returns the extended attributes that stay valid if the file gets other content: all attributes
+/// except checksums and dray's own. Returns an empty list on a file system without extended
+/// attributes.
 fn attributes(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let names = names(path).into_iter();
     let kept = names.filter(|name| !digest::is_one(name) && !name.starts_with(b"user.dray."));

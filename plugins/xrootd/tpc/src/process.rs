@@ -48,10 +48,10 @@ pub(crate) fn server() -> Pid {
     getppid()
 }
 
-/// Stops the copy when the server has ended. No process would receive the result, and another
-/// server may start the same copy. The watching thread runs until this process ends. `server` is
-/// the result of [`server`]. The caller must call [`server`] before any operation that may take
-/// long, because the parent process changes when the server ends.
+/// Stops the copy when the server has ended, because no process would then receive the result, and
+/// another server may start the same copy. The watching thread runs until this process ends.
+/// `server` is the result of [`server`]. The caller must call [`server`] before any operation that
+/// may take long, because the parent process changes when the server ends.
 ///
 /// # Errors
 /// An error if the system cannot start a thread.

@@ -284,8 +284,9 @@ fn pull(
     Ok(())
 }
 
-/// Returns the identity of the content, in addition to size and time. It omits the server, which
-/// may have several names. It also omits the query, which may contain another token each time.
+/// Returns the text that identifies the source file, in addition to its size and time. The text
+/// omits the server, which may have several names. It also omits the query, which may contain
+/// another token each time.
 fn identity(url: &HttpUrl) -> Vec<u8> {
     let mut identity = [b"source:", url.path.as_bytes()].concat();
     identity.truncate(IDENTITY_BYTES_MAX);
@@ -305,8 +306,8 @@ fn push(request: &Request, url: &HttpUrl, store: &HttpStore) -> Result<()> {
         file: &file,
         path: &url.path,
         may_overwrite: request.overwrite,
-        // The client's checksum covers only the bytes that were read here, so the receiver's checksum
-        // is required as well.
+        // A checksum that the client sent is compared only with the bytes that were read here. So
+        // it does not replace the receiver's checksum, and the client's setting applies unchanged.
         verify: match request.checksum {
             Sums::Required => Verify::Required,
             Sums::Offered => Verify::Offered,

@@ -16,8 +16,8 @@ use std::time::Duration;
 /// First words of the question. The number is the version of the question's format.
 const QUESTION: &str = "dray ticket 1";
 
-/// Maximum time to wait for the answer. The plug-in itself waits less for its endpoint. The value
-/// is estimated, not measured.
+/// Maximum time to wait for the plug-in's answer. The plug-in waits a shorter time for the
+/// endpoint. The value is estimated, not measured.
 const WAIT: Duration = Duration::from_secs(10);
 
 /// The plug-in's answer. It contains a secret and must not be printed.
