@@ -131,8 +131,8 @@ def test_run_is_marked_failed_while_the_endpoint_is_unreachable(scene: Scene) ->
         pid = run.task("waiting").pid
         scene.world.b.kill()
         run.mark_failed()
-        # Airflow gives a task process some seconds to end, and a trigger one second. The trigger
-        # cancels its transfer in the background after that.
+        # Airflow gives a task process some seconds to end, and a trigger one second. When this
+        # second is over, the trigger still cancels its transfer in the background.
         scene.airflow.wait_for(
             lambda: not is_marked(pid, scene.airflow.mark), "the task's process has ended"
         )
@@ -143,8 +143,8 @@ def test_run_is_marked_failed_while_the_endpoint_is_unreachable(scene: Scene) ->
         ended = await_both(scene, lambda each: each.is_terminal, "have ended")
         states = {task_id: each.state for task_id, each in ended.items()}
         assert states == {"waiting": "done", "deferred": "cancelled"}
-        # Bytes may be sent again because of two faults: the end of the endpoint, and the
-        # cancellation of one transfer.
+        # Bytes may be sent again for two reasons: the endpoint was killed, and one transfer was
+        # cancelled.
         unsafe = scene.unsafe(sum(each.bytes.durable for each in ended.values()))
         for task_id in BOTH:
             run.clear(task_id)

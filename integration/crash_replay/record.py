@@ -200,8 +200,8 @@ class Follower:
                     match = re.search(r'"bytes_durable":(\d+)', line)
                     if match and int(match[1]) > most:
                         most = int(match[1])
-                        # The report was read before this line, so the recording contains all writes
-                        # that the report covers.
+                        # The report was read before the length of the recording. So the claim
+                        # covers only writes that the recording contains.
                         self.recording.claims.append(Claim(len(self.recording.entries), most))
                 if is_last:
                     return

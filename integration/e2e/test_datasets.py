@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
-#: Data that is in flight when the next object is chosen: eight files take turns, and the pool holds
-#: as much again. If two datasets differ by no more than this, either may be complete first.
+#: Data that is in flight when the next object is chosen: eight files take turns, and the pool of 4
+#: MiB holds further objects. If the sizes of two datasets differ by no more than this, either may
+#: be complete first.
 UNDER_WAY_BYTES = 8 * datasets_real.FILE_BYTES + (4 << 20)
 
 
@@ -36,13 +37,14 @@ def test_the_smaller_folders_of_a_copy_are_complete_before_the_larger(bench: Ben
     value = datasets_real.run(bench, rounds=1)
     one, several = value["runs"]
     assert overtaken(several) == [], several
-    # In the order of names, the small datasets of these pairs come after the larger ones. The sink
-    # prepares several files concurrently, so some small datasets complete earlier.
+    # Each pair is a small dataset and a larger one that precedes it in the order of names. At least
+    # one of these small datasets must complete later than the larger one. Not all do, because the
+    # sink prepares several files concurrently.
     assert {(4, 1), (4, 3), (6, 1), (6, 3)} & set(overtaken(one)), one
     by_name = sorted(range(len(datasets_real.FILES)), key=one["seconds"].__getitem__)
     assert {6, 7} <= set(by_name[-4:]), "as one dataset they go roughly by their names"
     # The means are only printed, because a busy host may slow down one of the runs. If the link
-    # alone limits the rate, an order without overtaken datasets has 0.66 to 0.79 of the mean of the
-    # order by names.
+    # alone limits the rate, the mean completion time of an order without overtaken datasets is 0.66
+    # to 0.79 of the mean of the order by names.
     means = [statistics.mean(run["seconds"]) for run in (one, several)]
     print(f"\nmean completion as one dataset {means[0]:.2f} s, as several {means[1]:.2f} s")

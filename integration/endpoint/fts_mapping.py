@@ -53,7 +53,7 @@ class Rule(NamedTuple):
     :param how: ``field``: the value determines a field of the request. ``label``: the value is
         stored for the answer and for readers. ``secret``: the value is passed separately from the
         request. ``not needed``: the value has no meaning here, and is stored as a label too.
-    :param to: the field, or the reason.
+    :param to: the field of the request, the use of the secret, or the reason for the treatment.
     """
 
     how: How
@@ -171,10 +171,10 @@ class Prefixes:
 
 @dataclass(frozen=True)
 class Mapped:
-    """A request and the values that must not be written into it.
+    """A request, and the secrets that must not be written into it.
 
     :param request: REQUEST of the API.
-    :param secrets: tokens of the file.
+    :param secrets: tokens that the FTS job has for the file.
     :param hop: index of the hop, and number of all hops. Hops are submitted one after the other.
     """
 

@@ -116,7 +116,7 @@ def ask(
     """Make one request, on a new connection.
 
     :param body: sent as JSON.
-    :param headers: in this order, also duplicates.
+    :param headers: headers, which are sent in this order, including duplicates.
     :param raw: a raw body, in place of ``body``.
     """
     address = endpoint if isinstance(endpoint, str) else endpoint.address

@@ -1,4 +1,4 @@
-"""Deadlines that an endpoint promises: kept, refused with a valid offer, predicted to be missed.
+"""Deadlines: promises that are kept, refusals with a valid offer, and predicted misses.
 
 The tests use three tasks of the paper about BigData Express over 10 Gbit/s: T1 (300 GB in 1800 s),
 T2 (200 GB in 300 s) and T3 (in the background). Their bytes and times are scaled down. The tests
@@ -33,8 +33,8 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(240)]
 MEGA = 1_000_000
 #: Rate of the link in bytes per second, in place of the paper's 1.25 GB/s.
 LINK = 6 * MEGA
-#: Bytes, and seconds until the deadline. T1 and T2 need the same fractions of the link as in the
-#: paper.
+#: Size of the task in bytes, and seconds until its deadline. T1 and T2 need the same fractions of
+#: the link as in the paper about BigData Express.
 T1 = (72 * MEGA, 90.0)
 T2 = (48 * MEGA, 15.0)
 T3 = 40 * MEGA

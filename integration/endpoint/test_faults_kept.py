@@ -109,9 +109,9 @@ def test_every_state_survives_a_kill(scenes: Scenes, fault: Faults) -> None:
         states = ("done", "failed", "queued", "paused", "cancelled")
         before = {id: summary(await_state(client, id, id)) for id in states}
         scene.submit("active")
-        # Without its source, the transfer `waiting` waits for longer than this test lasts. It has a
-        # separate destination folder. In the folder of the transfer `active`, it could be refused
-        # because of the lease of `active`.
+        # The endpoint of the source is killed below, so the transfer `waiting` waits for an hour,
+        # which is longer than this test lasts. It has a separate destination folder. In the folder
+        # of the transfer `active`, it could be refused because of the lease of `active`.
         patient = Retry(tries=3, interval_seconds=3600)
         waiting = scene.request("waiting", destination="/data/waiting/", retry=patient)
         await_state(client, "active", "active")

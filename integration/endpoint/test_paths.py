@@ -154,8 +154,8 @@ def calls(path: str) -> dict[str, tuple[str, str, Json]]:
     }
 
 
-#: Tricks whose paths no rule forbids, or that are checked later. They may be accepted, but must
-#: have no effect.
+#: Tricks whose paths break no rule, or are checked only when the path is used. The endpoint may
+#: accept these paths, but they must have no effect.
 HARMLESS = {
     *("coded-twice", "back-slash", "dots", "dots-end", "dots-spaces", "overlong", "long-path"),
 }

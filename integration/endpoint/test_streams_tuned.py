@@ -1,7 +1,7 @@
 """Endpoints tune the number of streams of a transfer, and store the number for the next transfer.
 
-The proxy limits the rate of each connection, as a TCP window does on a long path. It accepts only a
-limited number of connections, and counts the bytes of each connection.
+A proxy between the endpoints limits the rate of each connection, as a TCP window does on a long
+path. It accepts only a limited number of connections, and counts the bytes of each connection.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def test_a_transfer_begins_with_the_streams_of_an_earlier_one(
         shutil.rmtree(scene.folder / "tree")
         before, carried_before = len(streams(scene)), scene.carried()
         scene.submit("second", **how)
-        # Wait for the bytes of half a second. In this time, the endpoint cannot have tuned the
-        # number again, so the streams are those with which the transfer began.
+        # Wait until the bytes of half a second have been sent. In this time, the endpoint cannot
+        # have tuned the number again, so the streams are those with which the transfer began.
         scene.await_carried(carried_before + int(found * RATE_BYTES_PER_SECOND / 2))
         begun = len(streams(scene)) - before
         print(f"found {pair}; the next one has {begun}")

@@ -28,8 +28,8 @@ def test_the_fast_file_system_is_never_full_below_the_bound(load: float, tmp_pat
     assert even["older"] + even["newest"] > 0
     for period in (even, burst):
         assert period["longest_seconds"] < tier_real.BLOCKED_SECONDS, period
-        # Do not check a burst of at least ``largest`` versions, the maximum at its measured pauses.
-        # It needs every byte of the space S.
+        # Do not check a burst of at least ``largest`` versions, which is the maximum with the
+        # measured pauses: such a burst needs every byte of the tier's space S.
         if load < 2.0 and not (period["burst"] and period["versions"] >= period["largest"]):
             assert period["refused"] == 0, period
             assert period["peak"] <= 1.0, period

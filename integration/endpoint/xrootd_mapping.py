@@ -35,8 +35,9 @@ __all__ = [
 
 Json: TypeAlias = Any
 
-#: Seconds after the program's last query, after which the endpoint cancels the transfer. A program
-#: that was killed with SIGKILL cannot cancel it.
+#: Seconds without a query after which the endpoint cancels the transfer. The copy program of the
+#: XRootD server sends the queries. If the server kills this program with SIGKILL, the program
+#: cannot cancel the transfer.
 BOUND_SECONDS = 30
 STREAMS_MAX = 15
 #: Variables that name a file with the client's credential.

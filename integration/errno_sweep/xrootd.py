@@ -34,8 +34,8 @@ SHORT_WAIT = Path(__file__).with_name("short_wait.c")
 NAME = "large"
 #: Settings for objects as small as in the other scenes, so that the file has several objects.
 CONFIG = ("object_bytes = 262144", "pool_bytes = 8388608", "keep_time = true")
-#: Content of the file that the server makes before the program starts. It remains if the program is
-#: killed.
+#: Content of the placeholder that the server makes before it starts the copy program. The
+#: placeholder remains if the copy program is killed.
 EMPTY = (0, tree.hash_file(Path(os.devnull)))
 #: The server's message about a program that a signal has ended.
 SIGNALS = re.compile(r"killed by signal (\d+)")

@@ -30,7 +30,7 @@ def source(bench: Bench) -> Path:
 
 
 def rewrite(file: Path, reader: Process) -> None:
-    """Overwrite a file in place with the same size and time, as ``rsync --inplace -t`` does.
+    """Overwrite a file in place, but keep its size and time, as ``rsync --inplace -t`` does.
 
     The reader is stopped during the change, so it never sees another modification time.
     """

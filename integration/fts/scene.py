@@ -32,7 +32,7 @@ TAPE_ROOTS = (Root(), Root("fast", {"tier": "fast"}), Root("slow", {"tier": "slo
 
 
 class Scene(RucioScene):
-    """RSEs with endpoints, one service, and one Rucio.
+    """RSEs with endpoints, one FTS service of dray, and one Rucio.
 
     :param sites: names of endpoints. The endpoint ``t`` has a tier.
     """

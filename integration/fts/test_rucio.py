@@ -1,4 +1,4 @@
-"""Rules of an unmodified Rucio, whose transfertool for FTS calls the FTS service.
+"""Rules of an unmodified Rucio, whose transfertool for FTS calls dray's FTS service.
 
 Nothing of dray is installed in the environment of Rucio. The RSEs have the attribute ``fts``.
 """

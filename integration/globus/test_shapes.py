@@ -1,7 +1,7 @@
 """The answers of the local test service have the same fields as the answers of Globus itself.
 
-The SDK of Globus contains recorded answers. It has none for event lists, pause rules, ``ls`` and
-skipped errors.
+The SDK of Globus contains recorded answers, and the tests compare with them. The SDK has no
+recorded event lists, pause rules, ``ls`` answers and skipped errors, so these are not compared.
 """
 
 from __future__ import annotations

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from integration.gridftp.server import Server
     from integration.harness.program import Bench
 
-#: At the end of the process, libcrypto frees its tables, which threads of the library still use.
-#: ``dray`` ends without these exit handlers, but the conformance program does not.
+#: Suppressions of valgrind for an error at the end of the conformance program: the exit handler of
+#: libcrypto frees tables that threads of the GridFTP library still use. ``dray`` itself ends
+#: without running exit handlers.
 LIBCRYPTO_AT_EXIT = "".join(
     f"{{\nlibcrypto\nMemcheck:Addr{size}\n{called}obj:*/libcrypto.so*\n}}\n"
     for size in (1, 2, 4, 8, 16, 32)

@@ -362,8 +362,8 @@ class Airflow:
         if self._client is not None:
             self._client.close()
             self._client = None
-        # End processes by their mark. Tasks have their own process groups, and orphans have no
-        # parent here.
+        # Find the processes by their mark, an environment variable. Tasks have their own process
+        # groups, and orphans are no longer children of this process.
         end_marked(self.mark)
         for process in self._running.values():
             process.wait()

@@ -145,8 +145,8 @@ class Moment:
     kills: bool
     #: True if the kernel writes back while the disk fails.
     writes_back: bool
-    #: True if this module syncs the partial file and ignores the error. This replaces a run that is
-    #: killed before it can record the error.
+    #: True if this module syncs the partial file and ignores the error. This has the effect of a
+    #: run that gets the error of a sync and is killed before it can record the error.
     is_swallowed: bool
     #: True if the disk also fails in a second run.
     is_met_again: bool

@@ -10,8 +10,9 @@ calls of all threads together, separately for each kind of file.
         bench.cp(..., wrap=supervisor.wrap)
     supervisor.counts, supervisor.is_hit
 
-The supervisor cannot change arguments or results of calls that continue (for example short writes),
-and cannot fail a call after the call took effect. It supports only Linux on x86-64.
+The supervisor cannot change arguments or results of calls that continue, so it cannot simulate
+short writes. It cannot make a call fail after the call took effect. It supports only Linux on
+x86-64.
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ class Call(NamedTuple):
     path: int | None = None
 
 
-#: Calls about files and sockets on x86-64. ``close`` is left out, because Linux closes the
-#: descriptor even if the call fails.
+#: System calls on x86-64 for files and sockets, which the supervisor can count and make fail.
+#: ``close`` is left out: on Linux a ``close`` that fails has closed the descriptor, but the
+#: supervisor makes a call fail without executing it.
 CALLS: Mapping[str, Call] = {
     "read": Call(0),
     "write": Call(1),

@@ -45,7 +45,7 @@ class Fault:
     :param victim: the killed process or container.
     :param durable: durable bytes before the kill.
     :param carried: bytes that the source's endpoint had sent when the killed endpoint was dead.
-    :param down_seconds: time until the endpoint listened again.
+    :param down_seconds: time from the kill until the endpoint listened again.
     """
 
     endpoint: str
@@ -62,8 +62,8 @@ class Deadline:
     :param allowed_seconds: time from the start of the run to the deadline.
     :param taken_seconds: time from the start of the run to the end of the last task that waits for
         a rule.
-    :param promised: number of transfers of the first rule whose deadline the endpoint had promised
-        before the fault.
+    :param promised: number of the first rule's transfers for which the endpoint had promised the
+        deadline before the fault.
     :param transfers: number of transfers of the first rule.
     """
 

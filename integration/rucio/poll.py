@@ -1,8 +1,8 @@
 """Poll the transfers of one transfertool in short cycles.
 
 ``python -m integration.rucio.poll TOOL`` runs in Rucio's environment. Each cycle is one run of
-Rucio's poller. A poller that runs continuously ignores a request for ten minutes after the poller
-has asked for the state of the request.
+Rucio's poller, because a poller that runs continuously asks for the state of a request at most once
+in ten minutes.
 """
 
 from __future__ import annotations

@@ -143,8 +143,8 @@ def test_a_rules_priority_is_its_transfers(scene: Scene) -> None:
     rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=SLOW)
     scene.do("submit")
     (request,) = scene.requests(name)
-    # The REST server has loaded the dray plug-in with its policy package. The plug-in sends the
-    # new priority to the endpoint.
+    # The REST server has loaded the policy package, which registers the dray plug-in. The plug-in
+    # sends the new priority to the endpoint.
     scene.do("set_priority", id=rule, priority=5)
     assert scene.transfer("b", request).request["priority"] == 5
     scene.do("end_rule", id=rule)

@@ -1,6 +1,6 @@
 """``python -m dray_rucio why`` and ``eta`` at a real Rucio with real endpoints.
 
-Each test makes a rule, and checks the cause that the command names for its files, or the ETA.
+Each test makes a rule, and checks the causes for the rule's files (``why``) or its ETA (``eta``).
 """
 
 from __future__ import annotations

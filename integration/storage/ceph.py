@@ -284,7 +284,7 @@ class Cluster:
     def make_user(self, name: str, *caps: str, at: str = "") -> Path:
         """Create a user, for example ``client.some``. Return the path of the file with its key.
 
-        The cluster checks keys only with ``auth="cephx"``.
+        The cluster checks keys only if it was created with ``auth="cephx"``.
         """
         words = [word for each in caps for word in each.split(" ", 1)]
         found = self.mon("auth get-or-create", entity=name, caps=words)

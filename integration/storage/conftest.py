@@ -35,8 +35,8 @@ def _cluster(name: str, **options: Any) -> Iterator[Cluster]:  # noqa: ANN401
     reason = find_missing()
     if reason:
         pytest.skip(reason)
-    # pytest keeps its folders, and only their owner can read them. The cluster's folder may have
-    # gigabytes, and other users must read the configuration.
+    # Do not use a folder of pytest: pytest keeps its folders, and only their owner can read them.
+    # The cluster's folder may have gigabytes, and other users must read its configuration.
     folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
     folder.chmod(0o755)
     cluster = Cluster(folder, **options)

@@ -31,8 +31,8 @@ def find_missing() -> str:
 class XrdCeph:
     """A server for one pool. It runs as an ordinary user.
 
-    The file of the URL ``root://HOST//a/b`` has the name ``/a/b`` in the pool. A request for a pool
-    that does not exist would end the server process of the installed XRootD.
+    The file of the URL ``root://HOST//a/b`` has the name ``/a/b`` in the pool. Do not request a
+    pool that does not exist: the server process of the installed XRootD would end.
     """
 
     folder: Path

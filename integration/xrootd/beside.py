@@ -36,7 +36,7 @@ def serve(scene: Scene, root: Path, program: Path, listen: str = f"{HERE}:0") ->
 def settings(scene: Scene, server: Server, source: str) -> list[str]:
     """Return configuration lines of a destination, which name the ``dray serve`` of a source.
 
-    :param source: address of the XRootD server with the same folder, as ``host:port``.
+    :param source: address of the XRootD server that exports the same folder, as ``host:port``.
     """
     said = {
         "servers": [source],

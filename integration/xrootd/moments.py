@@ -99,7 +99,7 @@ class Chain:
     allowed: set[Content]
     name: str = "a"
     #: Whether to restart a killed source before its client ends. False if the client would open the
-    #: restarted source again: a test expects that the client fails.
+    #: restarted source again, because a test then expects that the client fails.
     is_back_at_once: bool = True
     #: Descriptions of the kills so far.
     done: list[str] = field(default_factory=list)
@@ -175,8 +175,8 @@ class Chain:
         if self.is_good(ended) or self._is_whole():
             # The file was complete before the kill.
             return False
-        # A killed source does not report its sent bytes. Use the bytes that the copy process has
-        # written: they are at most ``POOL_BYTES`` fewer.
+        # A killed source does not report its sent bytes. Use the number of bytes that the copy
+        # process has written, which is at most ``POOL_BYTES`` lower.
         sent = came if victim == "source" else self.sent() - sent
         more = self.safe(verify=not FULL) - safe
         assert sent > 0 or more <= POOL_BYTES, "sent bytes are not counted"

@@ -345,7 +345,7 @@ class Xrootd:
 def copy_programs(to: Path, names: Sequence[str], beside: Path | None = None) -> None:
     """Copy built programs to a new folder that every user may read.
 
-    :param beside: folder with the programs, by default that of :func:`find`.
+    :param beside: folder with the programs, by default the folder in which :func:`find` looks.
     """
     to.mkdir()
     to.chmod(0o755)

@@ -162,8 +162,8 @@ def test_bytes_of_an_earlier_copy_are_compared_unless_trusted(
     assert sent + resumed == 64 * MIB
     assert resumed > 0
     assert (hash_file(sink.path("a")) == hash_file(made)) == (resume == "verify")
-    # Without the comparison, dray does not store the checksum of the source. The server computes
-    # the checksum of the wrong bytes, so a client can detect them.
+    # With ``trust``, dray does not store the checksum of the source. The server then computes the
+    # checksum of the wrong bytes, so a client can detect them.
     is_told = sink.checksum("a", "adler32") == source.checksum("a", "adler32")
     assert is_told == (resume == "verify")
 

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(3600)]
 
 PLANS = [pytest.param(plan, id=plan[0] if FULL else "each") for plan in plans()]
-#: Kinds of copies: with or without dray's wrapper, and with or without --force. A short run tests
-#: only two of them.
+#: Kinds of copies: with or without dray's storage wrapper, which hides placeholders, and with or
+#: without --force. A short run tests only two of them.
 WAYS = [
     pytest.param(False, False, id="bare-plain"),
     pytest.param(True, True, id="wrapper-force"),
@@ -64,9 +64,10 @@ def is_zero(ended: Ended) -> bool:
 def test_a_copy_resumes_from_any_moment(
     scene: Scene, ours: Path, victims: tuple[str, ...], hidden: bool, force: bool
 ) -> None:
-    """A killed ``xrdcp`` resumes. Until the copy ends, its name has no file or the old file.
+    """A killed ``xrdcp`` resumes. Until the copy ends, the destination has no file or the old file.
 
-    Without the storage wrapper that hides placeholders, the name may also have an empty file.
+    Without the storage wrapper that hides placeholders, the destination may also have an empty
+    file.
     """
     source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
     lines = [hide(scene)] if hidden else []

@@ -81,7 +81,8 @@ def await_located(
 def replicas(scene: Scene, *others: tuple[int, int]) -> Replicas:
     """Start a cluster of three servers, each with a replica.
 
-    :param others: size and seed of different files, which the last servers have instead.
+    :param others: size and seed of the different files that the last servers have instead of the
+        replica.
     """
     head, data = scene.cluster(3, tpc=None)
     files = [(SIZE, 1)] * (len(data) - len(others)) + list(others)

@@ -99,8 +99,8 @@ with DAG("move_contended", schedule=None, catchup=False):
     del each_way["destination_conn_id"]
     DrayTransferOperator.partial(task_id="move", deferrable=False, **each_way).expand_kwargs(ways())
 
-#: Transfers with a short bound, after which the endpoint cancels a transfer that no caller asks
-#: for. The task of one DAG also has a time limit of two and a half minutes.
+#: The endpoint cancels these transfers 10 s after a caller has last queried them. The task of
+#: ``move_timed`` also has a time limit of two and a half minutes.
 for dag_id, limit in (("move_bound", None), ("move_timed", timedelta(seconds=150))):
     with DAG(dag_id, schedule=None, catchup=False) as dag:
         DrayTransferOperator(

@@ -1,6 +1,6 @@
 """A shift's data is fetched, processed, and delivered: three transfers and two computations.
 
-The run's conf sets the paths, and may set a deadline.
+The run's conf sets the destination folder and the sizes, and may set a deadline.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Brings a dataset and its calibration from the site north to the site south, and archives it.
+"""Brings a dataset and its calibration from site north to site south, and archives the dataset.
 
 Rucio moves the dataset by two rules, whose deadline is in the conf of the run. The calibration is
 not in Rucio: the XRootD server of the site south copies it at the request of ``xrdcp``.
