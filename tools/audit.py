@@ -42,7 +42,7 @@ LICENCES_ALLOWED = frozenset(
 #: Both files fill .venv (docs/decisions/0019-airflow-in-the-common-environment.md).
 REQUIREMENTS = ("requirements-dev.txt", "requirements-airflow.txt")
 #: These files fill .tools/rucio, .tools/fts and .tools/sbom. Their versions differ from those in
-#: .venv, so only the lines of the files are checked.
+#: .venv, so the lines are not compared with the packages that are installed in .venv.
 REQUIREMENTS_APART = (
     "requirements-rucio.txt",
     "requirements-fts.txt",

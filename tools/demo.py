@@ -243,8 +243,8 @@ class Demo:
         print("\n== Report")
         print(f"data             {self.data.what}: {self.files} files, {self.bytes / MIB:.1f} MiB")
         print(f"delivered        {result['files']} files, {result['bytes'] / MIB:.1f} MiB")
-        # The overhead of frames and object heads is small for large objects, and larger for small
-        # files.
+        # The bound allows each file some bytes for frames and object heads, because this overhead
+        # is large for small files.
         sent = self.proxy.counted()[1]
         after = sent - self.before
         bound = self.bytes - self.safe + self.files * FILE_BYTES + SLACK_BYTES

@@ -8,8 +8,9 @@ from pathlib import Path
 from tools.audit import is_licence_allowed
 from tools.packages.crates import Crate, nlohmann_version, rust_version, sqlite_version
 
-#: Where a crate leaves the choice, dray uses it under the Apache License, whose text each package
-#: contains only once. The texts of other licences name copyright holders, so all are copied.
+#: If a crate offers a choice of licences with the Apache License among them, dray uses the crate
+#: under this licence, and each package contains the text of this licence only once. The texts of
+#: other licences name copyright holders, so all these texts are copied.
 CHOSEN = frozenset({"Apache-2.0", "Apache-2.0 WITH LLVM-exception"})
 APACHE_TEXT = re.compile(
     r"[ \t]*Apache License\s+Version 2\.0, January 2004\b"
