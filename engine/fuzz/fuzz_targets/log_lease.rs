@@ -1,5 +1,5 @@
-//! Parses arbitrary bytes as a lease file. No input may cause a panic. A parsed record is encoded
-//! unchanged.
+//! Parses arbitrary bytes as a lease file. No input may cause a panic. If a parsed record is
+//! encoded and parsed again, the result is the same record.
 #![no_main]
 
 use dray_log::lease::{LEASE_BYTES, SLOT_BYTES, is_fenced, newest, next_epoch};

@@ -1,6 +1,6 @@
 //! Parses arbitrary bytes as the messages that open a connection: preamble, challenge and join.
-//! Tests challenge and join with the CRC of the input and with the right CRC. An accepted message
-//! is encoded to the same bytes.
+//! Tests challenge and join with the CRC of the input and with the right CRC. If a message is
+//! accepted, encoding it gives the same bytes.
 #![no_main]
 
 use dray_wire::codec::{

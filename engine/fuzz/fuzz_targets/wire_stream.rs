@@ -1,5 +1,6 @@
-//! Decodes a control connection in pieces. The messages and the end must be the same as in one
-//! piece. The decoder must hold no more bytes than its limit.
+//! Decodes a control connection in pieces. The decoded messages and the result at the end must be
+//! the same as for a stream that is decoded in one piece. The decoder must hold no more bytes than
+//! its limit.
 #![no_main]
 
 use dray_wire::codec::{Decoder, PREFIX_BYTES};
