@@ -8,8 +8,8 @@
 //! twenty steps costs O(n^3 + K n^2 R), with n demands, K intervals and R resources.
 //!
 //! Only this part of the broker has floating-point numbers. A solution is rounded down to bytes,
-//! filled up, and accepted only if the result is a plan. A refusal relies on a lower bound from the
-//! dual problem, which is valid at every feasible point of the dual.
+//! filled up, and accepted only if the result is a plan. A lower bound from the dual problem proves
+//! a refusal. If the steps end before this proof, the demands are refused although they may fit.
 
 use super::fill::{self, Fill};
 use super::matrix::{factorise, invert, substitute};
