@@ -55,8 +55,8 @@ fn many_objects_in_any_order_survive_resume_and_compaction() {
         "{} of {plain_bytes}",
         log.bytes()
     );
-    // Expected size: one bit per object of each window, eight bytes per done object, and some
-    // overhead.
+    // Expected size: one bit for each object of the file, eight bytes for each done object, and
+    // some overhead.
     assert!(
         log.bytes() < count / 8 + 8 * 30_000 + 2000,
         "{} bytes",

@@ -494,9 +494,9 @@ pub fn default_folder_mode() -> u32 {
     }
 }
 
-/// Returns the umask, as read once from /proc. The call `umask(2)` is not used, because it would
-/// change the umask for a moment in all threads. If the umask cannot be read, returns all bits, so
-/// that the store sets each mode explicitly.
+/// Returns the umask of this process, which it reads from /proc. The call `umask(2)` is not used,
+/// because it would change the umask for a moment in all threads. If the umask cannot be read,
+/// returns 0o777. The store then sets the mode of each new file explicitly.
 fn umask() -> u32 {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
         return 0o777;

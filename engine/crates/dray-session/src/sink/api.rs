@@ -226,9 +226,9 @@ pub enum Input {
         index: FileIndex,
         /// The ranges, with their checksums.
         done: SummedRanges,
-        /// True if the runtime copied the ranges to a new partial file. Unlike an old partial file,
-        /// the new file was written only by this run, so the bytes that are added to it need no
-        /// read-back.
+        /// True if the runtime copied the ranges to a new partial file. Only this run writes to a
+        /// new file, so the data that the sink adds to it later need not be read back. Data that
+        /// the sink adds to an old partial file must be read back.
         is_moved: bool,
     },
     /// Storage targets of a file, which the store chose when it created the partial file. Precedes

@@ -114,9 +114,8 @@ fn a_copy_has_the_stripes_of_its_source() {
         .expect("written");
     let small = to.path().join(".dray-b");
     assert_eq!(attribute(&small, STRIPES_NAME), None);
-    // In this test a `user.` attribute stands for `lustre.lov`. The source also sends this
-    // attribute like every other `user.` attribute, so the small file has the attribute in any
-    // case.
+    // In this test a `user.` attribute stands for `lustre.lov`. The source sends every `user.`
+    // attribute, so the small file gets this attribute although `write_small` sets no stripes.
     assert_eq!(stripes_of(&small), Some(layout));
     // If the sink cannot parse the stripes, the file gets the default stripes of its folder.
     let begun = sink.begin_striped(&path("c"), 10, &request(b".dray-c"), b"4 stripes");
