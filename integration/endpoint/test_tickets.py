@@ -128,7 +128,7 @@ WRONG: dict[str, tuple[Json, Json, str, str, str]] = {
         {"peer_key": "sha256:" + "0" * 64},
         {},
         "unauthorized",
-        "the ticket is bound to a key that differs from the key of the other end",
+        "the ticket is bound to a key that differs from the key of the other end of the connection",
         GET_ANOTHER,
     ),
 }
@@ -190,9 +190,8 @@ def test_a_client_without_a_key_gets_nothing_for_a_ticket(
     assert ended.returncode == 3, ended
     error = json.loads(ended.stdout.splitlines()[-1])["error"]
     assert error["kind"] == "unauthorized"
-    assert "the ticket is bound to a key, but the other end presented no key" in error["cause"], (
-        error
-    )
+    no_key = "the ticket is bound to a key, but the other end of the connection presented no key"
+    assert no_key in error["cause"], error
     assert GET_ANOTHER in error["remedy"], error
     # The API does not accept the ticket as a credential. Only a caller with the ticket's key can
     # renew the ticket.

@@ -203,6 +203,7 @@ def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
 
     ticket = given["ticket"]
     forged = ticket[:-1] + ("A" if ticket[-1] != "A" else "B")
+    other = "the other end of the connection"
     refused = {
         "the ticket does not allow the path /data/b": dial(ticket, reader, "/data/b"),
         "the ticket does not allow the path /data/deep/a": dial(ticket, reader, "/data/deep/a"),
@@ -211,10 +212,8 @@ def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
             ticket, reader, transfer="u"
         ),
         "this endpoint did not issue the ticket": dial(forged, reader),
-        "the ticket is bound to a key that differs from the key of the other end": dial(
-            ticket, thief
-        ),
-        "the ticket is bound to a key, but the other end presented no key": dial(ticket, None),
+        f"the ticket is bound to a key that differs from the key of {other}": dial(ticket, thief),
+        f"the ticket is bound to a key, but {other} presented no key": dial(ticket, None),
     }
     good = dial(ticket, reader)
     for why, frame in refused.items():
