@@ -404,7 +404,7 @@ fn check_several(request: &Request) -> Result<()> {
         return Err(refused("replicas", cause));
     }
     if request.content.is_some() || request.selection.range.is_some() {
-        let cause = "content and range apply to a single file, but this request has several \
+        let cause = "`content` and `range` apply to a single file, but this request has several \
             sources";
         return Err(refused("sources", cause));
     }
@@ -419,16 +419,16 @@ fn check_listed(request: &Request) -> Result<()> {
     let selection = &request.selection;
     let mut places = request.origin_places().chain([&request.destination]);
     if request.sources.len() != 1 || !places.all(|place| place.url.ends_with('/')) {
-        let cause = "a request with files has one source. The URLs of the source, the replicas \
-            and the destination must end with a slash";
+        let cause = "a request with `files` must have exactly one source, and the URLs of the \
+            source, the replicas and the destination must end with a slash";
         return Err(refused("files", cause));
     }
     if !selection.recursive {
-        let cause = "a request with files needs \"recursive\": true";
+        let cause = "a request with `files` needs \"recursive\": true";
         return Err(refused("selection.recursive", cause));
     }
     if !selection.include.is_empty() || !selection.exclude.is_empty() {
-        let cause = "a request with files cannot have patterns";
+        let cause = "a request with `files` cannot have patterns in `include` or `exclude`";
         return Err(refused("selection", cause));
     }
     Ok(())
@@ -495,7 +495,7 @@ impl Check for Request {
             content.check()?;
         }
         if self.selection.recursive && (self.content.is_some() || self.selection.range.is_some()) {
-            let cause = "content and range apply to a single file, but this request copies a \
+            let cause = "`content` and `range` apply to a single file, but this request copies a \
                 folder";
             return Err(refused("selection.recursive", cause));
         }
@@ -513,13 +513,15 @@ impl Check for Request {
         checks::within_if("object_size", self.object_size, &sizes)?;
         if !self.streams.is_none_or(Streams::is_possible) {
             let cause = format!(
-                "a number of data connections from 1 to {STREAMS_MAX} is allowed, or \"auto\""
+                "the value must be a number of data connections from 1 to {STREAMS_MAX}, or \
+                    \"auto\""
             );
             return Err(refused("streams", cause));
         }
         if self.stripe == Some(StripeChoice::Source) && !self.xattrs {
-            let cause = "an extended attribute contains the stripes of a source file. Set xattrs \
-                to true, or give the number of stripes";
+            let cause = "the value \"source\" needs `xattrs`, because dray reads the stripes of a \
+                source file from an extended attribute. Set `xattrs` to true, or give the number \
+                of stripes";
             return Err(refused("stripe", cause));
         }
         checks::count("bind", self.bind.len(), &(0..=BIND_MAX))?;

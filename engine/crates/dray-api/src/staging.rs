@@ -135,7 +135,7 @@ impl Check for StagingRequest {
         }
         let application = self.application.as_deref().unwrap_or_default();
         if self.path.is_empty() && (application.is_empty() || self.to.is_some() || self.bypass) {
-            let cause = "a staging request without a path needs an application, and must have \
+            let cause = "a staging request without `path` needs `application`, and must have \
                 neither `to` nor `bypass`";
             return Err(checks::refused("path", cause));
         }
@@ -161,8 +161,8 @@ impl Check for StagingRequest {
         checks::within_if("version", self.version, &(0..=i64::MAX as u64))?;
         checks::within("replicas", self.replicas, &(1..=16))?;
         if self.bypass && (self.pin_seconds.is_some() || self.lifetime_seconds.is_some()) {
-            let cause = "bypass makes no fast copy, so pin_seconds and lifetime_seconds are not \
-                allowed with bypass";
+            let cause = "a staging request with `bypass` makes no fast copy, so pin_seconds and \
+                lifetime_seconds are not allowed";
             return Err(checks::refused("bypass", cause));
         }
         checks::within("priority", self.priority, &(0..=9))?;

@@ -94,7 +94,8 @@ impl utoipa::PartialSchema for Streams {
             .item(count)
             .item(word)
             .description(Some(
-                "Number of data connections; `auto`: tuned while the transfer runs.",
+                "Number of data connections, or `auto`: dray tunes the number while the transfer \
+                    runs.",
             ))
             .into()
     }

@@ -147,7 +147,7 @@ impl Check for TicketRequest {
         checks::seconds("lifetime_seconds", self.lifetime_seconds)?;
         checks::within_if("bytes", self.bytes, &(1..=BYTES_MAX))?;
         if self.bytes.is_some() && self.direction == Direction::Read {
-            let cause = "only a ticket with the direction write can reserve space";
+            let cause = "only a ticket with the direction `write` can reserve space";
             return Err(checks::refused("bytes", cause));
         }
         checks::seconds("renewable_seconds", self.renewable_seconds)

@@ -21,7 +21,7 @@ pub(super) fn destination(
     if is_about_one && request.selection.recursive {
         return Err(
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")
-                .cause("content and range apply to a single file, but the request is recursive")
+                .cause("`content` and `range` apply to a single file, but the request is recursive")
                 .remedy("omit `recursive`, or omit `content` and `range`"),
         );
     }
