@@ -190,7 +190,7 @@ impl Rule {
             return Err("the rule sets neither `issuer` nor `subject`");
         }
         if self.group.is_some() && self.issuer.is_none() {
-            return Err("a rule with groups must name an issuer, because only tokens have groups");
+            return Err("a rule with `groups` must set `issuer`, because only tokens have groups");
         }
         match (&self.owner, self.refuse) {
             (None, false) => Err("the rule sets neither `owner` nor `refuse`"),

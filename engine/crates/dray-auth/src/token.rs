@@ -478,15 +478,15 @@ impl Claims {
         }
         let latest = now.saturating_add(LEEWAY_SECONDS);
         for (claim, words) in [
-            (self.nbf, "its start of validity"),
-            (self.iat, "its time of issue"),
+            (self.nbf, "the start of its validity (nbf)"),
+            (self.iat, "its time of issue (iat)"),
         ] {
             if let Some(NumericDate(start)) = claim.filter(|NumericDate(at)| *at > latest) {
                 let wait = seconds(start - now);
                 return Err(unauthorized(
                     OPERATION,
                     format!(
-                        "the token is not yet valid: {words} is {wait} after the time of this \
+                        "the token is not yet valid: {words} is {wait} ahead of the clock of this \
                             endpoint"
                     ),
                     "wait, or correct the clocks of the issuer and of this endpoint",

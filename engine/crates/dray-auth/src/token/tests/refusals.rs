@@ -32,11 +32,11 @@ fn wrong_time_issuer_or_audience_is_refused_with_the_reason() {
         (with(claims(), "exp", json!(1e300)), "wrong type"),
         (
             with(claims(), "nbf", json!(NOW + 61)),
-            "not yet valid: its start of validity is 61 seconds after",
+            "not yet valid: the start of its validity (nbf) is 61 seconds ahead of",
         ),
         (
             with(claims(), "iat", json!(NOW + 61)),
-            "not yet valid: its time of issue is 61 seconds after",
+            "not yet valid: its time of issue (iat) is 61 seconds after",
         ),
         (
             with(claims(), "iss", json!("https://evil.example.org")),
