@@ -71,7 +71,8 @@ impl Config {
     fn check(&self) -> Result<(), (&'static str, String)> {
         if self.name.is_empty() || self.name.contains(['/', ':', '@', ' ']) {
             let cause = format!(
-                "name {:?} is not a host name: write the name of the host without a port",
+                "`name` is {:?}, which is not a host name: write the name of the host without a \
+                    port",
                 self.name
             );
             return Err(("name", cause));
@@ -79,7 +80,7 @@ impl Config {
         if self.listen.is_empty() && self.listen_plain.addresses.is_empty() {
             return Err((
                 "listen",
-                "listen has no address, so no client could connect".to_owned(),
+                "`listen` has no address, so no client could connect".to_owned(),
             ));
         }
         if self.tls.certificate.is_some() != self.tls.key.is_some() {
@@ -89,7 +90,7 @@ impl Config {
         self.check_roots()?;
         self.check_tiers()?;
         if self.tape.lifetime == 0 {
-            let cause = "lifetime of [tape] is 0, but the endpoint must keep a fast copy for at \
+            let cause = "`lifetime` of [tape] is 0, but the endpoint must keep a fast copy for at \
                 least 1 second"
                 .to_owned();
             return Err(("lifetime", cause));
@@ -148,7 +149,8 @@ impl Config {
             (None, None, false) => return self.check_disks(root),
             (None, Some(_), true) => {}
             _ => {
-                let cause = format!("root {name} needs either a path, a store or dirs");
+                let cause = format!("root {name} must set exactly one of the keys `path`, `store` \
+                    and `dirs`");
                 return Err(("path", cause));
             }
         }
@@ -175,7 +177,7 @@ impl Config {
         if self.setuid {
             let cause = format!(
                 "root {name} is a store, whose files all belong to one account of its server: \
-                    remove setuid, or give the root a path"
+                    remove `setuid`, or give the root a `path`"
             );
             return Err(("setuid", cause));
         }
@@ -224,7 +226,7 @@ impl Config {
             if !issuer.base.starts_with('/') {
                 return Err((
                     "base",
-                    format!("base {:?} does not begin with /", issuer.base),
+                    format!("`base` is {:?}, which does not begin with /", issuer.base),
                 ));
             }
             let first = issuer.base.split('/').nth(1).unwrap_or_default();
@@ -234,7 +236,7 @@ impl Config {
                 return Err((
                     "base",
                     format!(
-                        "base {:?} does not begin with the name of a root",
+                        "`base` is {:?}, which does not begin with the name of a root",
                         issuer.base
                     ),
                 ));
@@ -242,7 +244,8 @@ impl Config {
             let keys = issuer.keys.as_deref().unwrap_or("/");
             if !keys.starts_with("https://") && !Path::new(keys).is_absolute() {
                 let cause =
-                    format!("keys {keys:?} is neither an absolute path nor an https:// URL");
+                    format!("`keys` is {keys:?}, which is neither an absolute path nor an \
+                        https:// URL");
                 return Err(("keys", cause));
             }
             if issuer.audiences.is_empty() {
@@ -260,7 +263,7 @@ impl Config {
             if share.peer.is_some() == share.owner.is_some() {
                 return Err((
                     "share",
-                    "a [[share]] must name either a peer or an owner".to_owned(),
+                    "a [[share]] must set exactly one of the keys `peer` and `owner`".to_owned(),
                 ));
             }
             if share.weight == 0 {
@@ -270,7 +273,8 @@ impl Config {
                 ));
             }
             if share.owner.is_none() && !share.activities.is_empty() {
-                let cause = "activities need an owner: name the owner of the activities".to_owned();
+                let cause = "a [[share]] with `activities` must also name the owner of the \
+                    activities in `owner`".to_owned();
                 return Err(("activities", cause));
             }
             if share.activities.values().any(|weight| *weight == 0) {
@@ -295,7 +299,7 @@ impl Config {
             return Err(("transfers_active", cause));
         }
         if !self.streams.is_possible() {
-            let cause = format!("streams must be a number from 1 to {STREAMS_MAX}, or \"auto\"");
+            let cause = format!("`streams` must be a number from 1 to {STREAMS_MAX}, or \"auto\"");
             return Err(("streams", cause));
         }
         if !(1..=SESSION_STREAMS_MAX).contains(&limits.streams_per_session) {
@@ -314,8 +318,8 @@ impl Config {
         let tickets = &self.tickets;
         if tickets.lifetime < LIFETIME_MIN || tickets.lifetime > tickets.lifetime_max {
             let cause = format!(
-                "lifetime of [tickets] must be at least {LIFETIME_MIN} seconds and at most \
-                    lifetime_max"
+                "`lifetime` of [tickets] must be at least {LIFETIME_MIN} seconds and at most \
+                    `lifetime_max`"
             );
             return Err(("lifetime", cause));
         }

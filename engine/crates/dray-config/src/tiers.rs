@@ -295,7 +295,8 @@ impl Config {
                 self.check_tier_root("replicas", tier, root)?;
                 if !group.insert(root) {
                     let cause =
-                        format!("tier {name}: root {root} is named twice in slow and replicas");
+                        format!("tier {name}: the keys `slow` and `replicas` together name the \
+                            root {root} twice");
                     return Err(("replicas", cause));
                 }
             }
@@ -312,8 +313,7 @@ impl Config {
                 return Err((
                     "replicas",
                     format!(
-                        "the root {root} in replicas is also a fast root \
-                    of a tier"
+                        "`replicas` names the root {root}, which is also a fast root of a tier"
                     ),
                 ));
             }
@@ -406,8 +406,8 @@ impl ManagedTier {
         ];
         if given.contains(&true) && given.contains(&false) {
             let cause = format!(
-                "tier {name}: set versions, complete and owner together, or set \
-                none of these three keys"
+                "tier {name}: set `versions`, `complete` and `owner` together, or set none of \
+                    these three keys"
             );
             return Err(("tier", cause));
         }

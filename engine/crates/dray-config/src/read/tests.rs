@@ -297,7 +297,7 @@ fn a_tier_names_its_roots_and_its_bandwidths() {
     let known = format!("{whole}{found}owner = \"cms\"\n");
     let config = Config::parse("drayd.toml", &known).expect("with a template");
     assert_eq!(config.tier[0].complete, Some(crate::Completion::Quiet(5)));
-    assert!(fails(&format!("{whole}{found}")).contains("versions, complete and owner"));
+    assert!(fails(&format!("{whole}{found}")).contains("`versions`, `complete` and `owner`"));
     for (old, new, said) in [
         ("fast = [\"bb\"]", "fast = []", "needs a fast root"),
         ("fast = [\"bb\"]", "fast = [\"x\"]", "no root is called x"),

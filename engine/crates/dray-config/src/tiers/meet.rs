@@ -92,8 +92,8 @@ pub(super) fn check(tiers: &[ManagedTier]) -> Result<(), (&'static str, String)>
             if own.may_meet(others) {
                 let cause = format!(
                     "the tiers {} and {} store versions in the root {root}, and their keys \
-                     `versions` permit the same path; give each tier its own root, or begin each \
-                     key with another fixed name",
+                     `versions` permit the same path; give each tier its own root, or begin the \
+                         two values with different fixed names",
                     other.name, tier.name
                 );
                 return Err(("versions", cause));
