@@ -21,8 +21,8 @@ pub fn size(text: &str) -> Result<u64, String> {
         "tb" => 1_000_000_000_000,
         other => {
             return Err(format!(
-                "{other:?} is not a unit; use K, M, G, T (KiB and so on, powers of 1024) or KB, \
-                 MB, GB"
+                "{other:?} is not a unit; use K, M, G, T or KiB, MiB, GiB, TiB (powers of 1024), \
+                    or KB, MB, GB, TB (powers of 1000)"
             ));
         }
     };
