@@ -95,10 +95,10 @@ fn take(measurement: &Measurement, stop: &AtomicBool) -> Result<Measured> {
 fn words(step: Step) -> String {
     match step {
         Step::SlowWrites => "writing to the slow device".to_owned(),
-        Step::Prepare => "writing the files to read".to_owned(),
+        Step::Prepare => "writing the files that the measurement will read".to_owned(),
         Step::Beside(0.0) => "writing to the fast device".to_owned(),
         Step::Beside(rate) => format!(
-            "writing to the fast device, reading {}/s",
+            "writing to the fast device and reading {}/s from it",
             human(whole(rate))
         ),
     }

@@ -119,8 +119,8 @@ fn refuse_options_of_endpoints(cp: &Cp) -> Result<(), Stop> {
 fn refuse_stripes(cp: &Cp) -> Result<(), Stop> {
     if cp.stripe == Some(StripeChoice::Source) && !cp.xattrs {
         return Err(usage(
-            "--stripe source works only with --xattrs, because the attribute user.lustre.stripes \
-                carries the stripes of the source file",
+            "--stripe source works only with --xattrs, because dray sends the stripes of a source \
+                file as the extended attribute user.lustre.stripes",
             "add --xattrs, or write the number of stripes",
         )
         .into());

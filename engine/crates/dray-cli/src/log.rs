@@ -339,7 +339,7 @@ fn head(found: &FoundLog) -> Vec<String> {
         format!(
             "  covers {}; owner {}; {} bytes",
             match claims.is_empty() {
-                true => "the whole folder of the log".to_owned(),
+                true => "the whole destination folder".to_owned(),
                 false => claims.join(", "),
             },
             escape(&recovery.header.owner),

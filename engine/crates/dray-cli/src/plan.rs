@@ -58,7 +58,7 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who, shows_layout: bool) -> Re
     if third_party::is_meant(&what.paths) {
         if shows_layout {
             return Err(usage(
-                "an endpoint plans a transfer without the layouts of its files, so --layout does \
+                "an endpoint plans a transfer without the layouts of the files, so --layout does \
                     not work between two endpoints",
                 "run `dray plan --layout` with local paths on the host that has the files, or \
                     omit --layout",
@@ -81,8 +81,8 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who, shows_layout: bool) -> Re
         return Err(usage(
             "the source or the destination is on another host (dray://), and this command cannot \
                 examine files there",
-            "plan copies between folders of this host or locations in stores (disks://, \
-                rados://, root://), or between two endpoints",
+            "use dray plan only for copies between folders of this host or locations in stores \
+                (disks://, rados://, root://), or between two endpoints",
         )
         .into());
     }

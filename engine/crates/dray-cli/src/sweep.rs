@@ -96,7 +96,7 @@ impl Sum {
             return output::result(&line.to_string());
         }
         output::result(&format!(
-            "{done} {} of {}; kept {} in use and {} younger than {}",
+            "{done} {} ({} in total); kept {} in use and {} younger than {}",
             count(self.removed, "leftover"),
             human(self.bytes),
             self.in_use,

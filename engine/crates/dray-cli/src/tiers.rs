@@ -170,9 +170,9 @@ fn rates(tier: &TierAnswer) -> Vec<String> {
         human(tier.demotion_rate),
         human(tier.write_rate),
         match (tier.is_write_limited, &tier.limit_error) {
-            (true, _) => "limited".to_owned(),
-            (false, Some(why)) => format!("not limited: {}", output::one_line(why)),
-            (false, None) => "not limited".to_owned(),
+            (true, _) => "limit enforced".to_owned(),
+            (false, Some(why)) => format!("limit not enforced: {}", output::one_line(why)),
+            (false, None) => "limit not enforced".to_owned(),
         },
     ));
     if let Some(why) = &tier.trim_error {

@@ -127,9 +127,10 @@ fn show(show: &ShowToken) -> Result<Exit, Stop> {
     if let Some(expires) = claims.get("exp").and_then(Value::as_u64) {
         let words = match expires.checked_sub(now) {
             Some(left) => {
-                format!("valid for another {left} s, if its signature is valid (not checked)")
+                format!("the token is valid for another {left} s, if its signature is valid (not \
+                    checked)")
             }
-            None => format!("ended {} s ago", now - expires),
+            None => format!("the token expired {} s ago", now - expires),
         };
         output::note(&words);
     }

@@ -122,7 +122,7 @@ pub(crate) fn why_held(client: &Client) -> String {
 }
 
 fn why_held_by(policy: Option<PolicyName>) -> String {
-    let others = policy.map_or("other transfers move first", PolicyName::precedence);
+    let others = policy.map_or("other transfers have precedence", PolicyName::precedence);
     let policy = policy.map_or(String::new(), |policy| format!(" {}", policy.as_str()));
     format!(
         "held by the policy{policy}: {others}; the transfer keeps its session and resumes \
@@ -261,7 +261,7 @@ fn moments(transfer: &Transfer) -> Vec<String> {
     add("started", transfer.started_at);
     add("ended", transfer.ended_at);
     add("next try at", transfer.next_try_at);
-    add("done about", transfer.eta);
+    add("expected end", transfer.eta);
     all.extend(space_wait(transfer));
     if let Some(seconds) = transfer.silent_seconds {
         all.push(format!("no bytes moved for {}", duration(seconds)));
@@ -288,7 +288,7 @@ fn space_wait(transfer: &Transfer) -> Option<String> {
 /// Returns a line about the transfer's promise and the state of the promise.
 fn promise_line(transfer: &Transfer) -> String {
     let mut line = match transfer.request.deadline {
-        None => "  promise: its minimum rate".to_owned(),
+        None => "  promise: at least the minimum rate".to_owned(),
         Some(deadline) => format!("  promise: done by {deadline}"),
     };
     match transfer.rate.planned.unwrap_or(0) {
@@ -430,7 +430,7 @@ mod tests {
             why_held_by(Some(PolicyName::RoundRobin))
                 .starts_with("held by the policy round_robin: ")
         );
-        assert!(why_held_by(None).starts_with("held by the policy: other transfers move first"));
+        assert!(why_held_by(None).starts_with("held by the policy: other transfers"));
     }
 
     #[test]

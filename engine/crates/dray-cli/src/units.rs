@@ -126,7 +126,8 @@ pub(crate) fn order(text: &str) -> Result<Order, String> {
             .strip_prefix("random:")
             .and_then(|seed| seed.parse().ok())
             .map(|seed| Order::Random { seed })
-            .ok_or_else(|| "write layout, file or random:SEED, where SEED is a number".to_owned()),
+            .ok_or_else(|| "write `layout`, `file` or `random:SEED`, where SEED is a \
+                number".to_owned()),
     }
 }
 
@@ -165,7 +166,8 @@ pub(crate) fn time(text: &str) -> Result<std::time::Duration, String> {
 /// Parses a point in time, in the form of RFC 3339 or as a duration from now.
 pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     let from_now = || time(text).map(|length| clock::now().after(length));
-    let wrong = |_| format!("{text:?} is not a time: write 2026-11-21T17:00:00Z, or 20m from now");
+    let wrong = |_| format!("{text:?} is not a time: write a time such as 2026-11-21T17:00:00Z, \
+        or a duration from now such as 20m");
     Timestamp::parse(text).map_or_else(|| from_now().map_err(wrong), Ok)
 }
 

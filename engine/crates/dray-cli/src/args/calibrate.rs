@@ -64,7 +64,7 @@ fn size(text: &str) -> Result<u64, String> {
 
 fn time(text: &str) -> Result<Duration, String> {
     match units::time(text)? {
-        time if time > TIME_MAX => Err("a sample takes at most 60s".to_owned()),
+        time if time > TIME_MAX => Err("the time of a sample can be at most 60s".to_owned()),
         time => Ok(time),
     }
 }

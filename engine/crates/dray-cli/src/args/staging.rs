@@ -217,5 +217,5 @@ fn state(text: &str) -> Result<StagedState, String> {
     let all = [Queued, Moving, Staged, Failed, Evicted];
     all.into_iter()
         .find(|state| state.word() == text)
-        .ok_or_else(|| "write queued, moving, staged, failed or evicted".to_owned())
+        .ok_or_else(|| "write `queued`, `moving`, `staged`, `failed` or `evicted`".to_owned())
 }

@@ -110,7 +110,7 @@ const fn silent_end(bottleneck: Option<Stage>) -> &'static str {
         Some(Stage::Credit | Stage::Write | Stage::Sync | Stage::Publish | Stage::Decide) => {
             "the destination has been"
         }
-        Some(Stage::Rate) => "limited by the rate of the transfer:",
+        Some(Stage::Rate) => "the transfer is at its rate limit and has been",
         _ => "the other end has been",
     }
 }

@@ -50,7 +50,7 @@ fn a_sweep_leaves_what_may_still_be_wanted() {
     let words = scene.good(&["log", "sweep", "t"]).out;
     assert_eq!(
         words,
-        "removed 0 leftovers of 0 B; kept 0 in use and 1 younger than 30 days\n"
+        "removed 0 leftovers (0 B in total); kept 0 in use and 1 younger than 30 days\n"
     );
     for early in ["59m", "1", "h", "", "-1d", "99999999999999999w"] {
         let done = scene.dray(&["log", "sweep", "t", "--older-than", early]);
@@ -70,7 +70,7 @@ fn a_sweep_counts_young_partial_files_that_no_log_speaks_of() {
     let words = scene.good(&["log", "sweep", "t"]).out;
     assert_eq!(
         words,
-        "removed 0 leftovers of 0 B; kept 0 in use and 10 younger than 30 days\n"
+        "removed 0 leftovers (0 B in total); kept 0 in use and 10 younger than 30 days\n"
     );
 }
 
