@@ -146,7 +146,7 @@ def test_cancelling_reports_the_end(endpoint: Endpoint) -> None:
         assert "\n  purged: 1 partial file, " in said, said
         assert tree.leftovers(endpoint.root("out")) == []
         # The call has nothing to do, so its answer is the present state of the transfer.
-        assert "\n  purged: the transfer had left no partial data" in cancel("--purge")
+        assert "\n  nothing to purge: the transfer had left no partial data" in cancel("--purge")
         assert json.loads(cancel("--json"))["state"] == "cancelled"
 
 

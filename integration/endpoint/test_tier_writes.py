@@ -122,7 +122,7 @@ def test_an_expired_lease_frees_the_device(tier: Callable[..., Endpoint]) -> Non
         expired = client.write_job(first.id)
         assert (expired.state, expired.reason) == (
             "expired",
-            "no call about the job arrived before its lease ended",
+            "no API call about the write job arrived before the lease of the job ended",
         )
         with pytest.raises(DrayError, match="the write job is expired"):
             client.complete_write(first.id)

@@ -410,8 +410,8 @@ fn is_spared(method: &Method, route: &str) -> bool {
 fn no_connection() -> Error {
     Error::new(ErrorKind::Busy, End::Here, "answer")
         .cause(
-            "all connections that the endpoint permits, for the caller's address or in total, are \
-                waiting for answers",
+            "the endpoint permits no more connections (from the caller's address, or in total), \
+                and all existing connections are waiting for answers",
         )
         .remedy("try again later, or send several API calls over one connection")
 }

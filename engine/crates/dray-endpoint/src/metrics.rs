@@ -128,7 +128,7 @@ impl Metrics {
             (
                 "dray_connections_refused_total",
                 "counter",
-                "Connections rejected because the limit was reached.",
+                "Connections rejected because a limit of connections was reached.",
                 signed(&self.connections_refused),
             ),
             (
@@ -140,13 +140,15 @@ impl Metrics {
             (
                 "dray_policy_held",
                 "gauge",
-                "Transfers that the policy holds at present.",
+                "Transfers with a session that the policy holds at present in favour of other \
+                    transfers.",
                 whole(queue.held_now()),
             ),
             (
                 "dray_policy_holds_total",
                 "counter",
-                "Number of times that the policy held a running transfer.",
+                "Number of times that the policy held a running transfer in favour of other \
+                    transfers.",
                 signed(&holds.begun),
             ),
             (
@@ -170,7 +172,7 @@ impl Metrics {
             text,
             name,
             "counter",
-            "API calls that were answered, by route and HTTP code.",
+            "API calls that were answered, by method, route and HTTP code.",
         );
         let requests = self.requests.lock_unpoisoned();
         for ((method, route, code), count) in &*requests {
@@ -179,7 +181,7 @@ impl Metrics {
         }
         drop(requests);
         let name = "dray_api_seconds";
-        head(text, name, "histogram", "Duration of API calls, by route.");
+        head(text, name, "histogram", "Duration of API calls in seconds, by method and route.");
         let latency = self.latency.lock_unpoisoned();
         for ((method, route), histogram) in &*latency {
             let labels = format!("method=\"{method}\",route=\"{route}\"");
@@ -250,7 +252,8 @@ fn promises(queue: &Queue) -> Vec<Plain> {
         (
             "dray_promises_foretold_total",
             "counter",
-            "Promises of which the endpoint reported before the deadline that they will be missed.",
+            "Promises for which the endpoint reported, before the deadline, that they would be \
+                missed.",
             signed(&queue.promises().counts.foretold),
         ),
         (

@@ -65,13 +65,13 @@ fn judge(limits: Limits, memory: u64, sessions: u64) -> Result<Vec<String>> {
     if let Some(files) = limits.files {
         if files < FILES_MIN {
             let cause = format!("the limit is {files} open files, but {FILES_MIN} are needed");
-            return Err(refused(cause, "raise the limit (ulimit -n, LimitNOFILE=)"));
+            return Err(refused(cause, "raise the limit of open files (ulimit -n, LimitNOFILE=)"));
         }
         let wanted = FILES_MIN + sessions * FILES_OF_SESSION;
         if files < wanted {
             warnings.push(format!(
                 "the limit is {files} open files, but {sessions} transfers may need {wanted}: \
-                    raise the limit (ulimit -n, LimitNOFILE=)"
+                    raise the limit of open files (ulimit -n, LimitNOFILE=)"
             ));
         }
     }
@@ -83,12 +83,13 @@ fn judge(limits: Limits, memory: u64, sessions: u64) -> Result<Vec<String>> {
                 human(addresses),
                 human(needed)
             );
-            let remedy = "raise the limit (ulimit -v, LimitAS=), or lower limits.memory";
+            let remedy = "raise the limit of the address space (ulimit -v, LimitAS=), or lower \
+                limits.memory";
             return Err(refused(cause, remedy));
         }
     }
     if let Some(bytes) = limits.file_bytes {
-        let remedy = "raise the limit (ulimit -f, LimitFSIZE=)";
+        let remedy = "raise the limit of file sizes (ulimit -f, LimitFSIZE=)";
         if bytes < FILE_BYTES_MIN {
             let cause = format!(
                 "the limit of file sizes is {}, but the queue needs {}",

@@ -190,14 +190,14 @@ impl Stager<'_> {
                     && path.root != self.root_of(Tier::Slow)?.name()
                     && self.roots.find(path).is_ok();
                 let wanted = format!(
-                    "with bypass, {} must be in a root that is neither fast nor slow",
+                    "with `bypass`, {} must be in a root that is neither fast nor slow",
                     path.text()
                 );
                 (
                     is_fit,
                     wanted,
-                    "give a path in a root without `tier` as `to` (direction in) or `path` \
-                        (direction out), or omit bypass",
+                    "use a root that has no `tier` (in the field `to` for the direction `in`, in \
+                        the field `path` for the direction `out`), or omit `bypass`",
                 )
             }
             false => (
@@ -226,7 +226,8 @@ impl Stager<'_> {
                 ErrorKind::Unsupported,
                 "stage",
                 "this endpoint has no pair of a slow root and a fast root".to_owned(),
-                "ask the administrator to set `tier` in two roots of this endpoint",
+                "ask the administrator to set tier = \"fast\" for one root of this endpoint and \
+                    tier = \"slow\" for another root",
             )
         })
     }
@@ -245,11 +246,11 @@ impl Stager<'_> {
         {
             let (cause, remedy) = match row.request.bypass {
                 true => (
-                    "the file was staged with bypass, so it has no fast copy".to_owned(),
-                    "stage the file without bypass to get a fast copy",
+                    "the file was staged with `bypass`, so it has no fast copy".to_owned(),
+                    "stage the file without `bypass` to get a fast copy",
                 ),
                 false => (
-                    format!("the staging entry is {}", staged.state.word()),
+                    format!("the staging entry has the state `{}`", staged.state.word()),
                     "stage the file or folder again",
                 ),
             };
@@ -283,10 +284,11 @@ impl Stager<'_> {
             StagedState::Evicted => return Ok(staged),
             StagedState::Staged => {}
             state => {
-                let cause = format!("the staging entry is {}", state.word());
+                let cause = format!("the staging entry has the state `{}`", state.word());
                 return Err(conflict(
                     cause,
-                    "wait until the staging has ended, or cancel its transfer",
+                    "wait until the transfer of the staging entry has ended, or cancel this \
+                        transfer",
                 ));
             }
         }
@@ -329,7 +331,7 @@ fn too_many_replicas(asked: u32, possible: usize) -> Error {
         ErrorKind::InvalidRequest,
         "stage",
         format!("the request asks for {asked} replicas, but at most {possible} can be made"),
-        "omit replicas, or stage out a version of a tier whose `replicas` has enough roots",
+        "omit `replicas`, or stage out a version of a tier whose `replicas` has enough roots",
     )
 }
 
@@ -428,7 +430,7 @@ fn free_copy(
     if freed.kept > 0 {
         return Err(conflict(
             stays(&fast, &freed, is_dry)?,
-            "stage out the copies that have no slow copy, wait for pins to expire, and evict again",
+            "stage out the files that have no slow copy, wait until pins expire, and evict again",
         ));
     }
     Ok(freed.removed)
@@ -459,7 +461,7 @@ fn stays(fast: &ApiPath, freed: &Freed, is_dry: bool) -> Result<String> {
     }
     if !is_dry {
         words.push(format!(
-            "number of entries of the fast copy that were removed: {}",
+            "removed files and folders of the fast copy: {}",
             freed.removed
         ));
     }

@@ -293,7 +293,7 @@ impl TicketBook for TicketStore {
                 "the ticket waits for space on the tier {}{wait}",
                 claim.tier
             ))
-            .remedy("wait; the transfer starts as soon as its bytes fit"))
+            .remedy("wait; the transfer starts as soon as the tier has enough space"))
     }
 
     fn ended(&self, id: &str) {

@@ -123,7 +123,7 @@ fn check_files(request: &Request, route: &Route) -> Result<()> {
         return Ok(());
     }
     Err(refused(
-        "the request has a list of files, and its destination is at another endpoint",
+        "the destination of a request with `files` is at another endpoint",
         "submit the request to the endpoint of the destination",
     ))
 }

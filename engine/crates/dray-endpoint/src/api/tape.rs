@@ -72,7 +72,8 @@ pub(super) async fn discover(State(api): Shared, at: Reached) -> Answer<Json<Tap
     let has = |tier| api.roots.of_tier(tier).is_some();
     if !(has(Tier::Slow) && has(Tier::Fast)) {
         let cause = "this endpoint has no pair of a slow root and a fast root".to_owned();
-        let remedy = "ask the administrator to set `tier` in two roots of this endpoint";
+        let remedy = "ask the administrator to set tier = \"fast\" for one root of this endpoint \
+            and tier = \"slow\" for another root";
         return Err(refused(ErrorKind::NotFound, "find the tape API", cause, remedy).into());
     }
     Ok(Json(TapeDiscovery {
@@ -401,8 +402,9 @@ fn chosen(files: Vec<TapeFile>, paths: &TapePaths) -> Result<Vec<TapeFile>> {
         None => Ok(files),
         Some(path) => {
             let shown: String = path.chars().take(256).collect();
-            let cause = format!("{shown:?} is not a file of the request; nothing was changed");
-            let remedy = "name paths of the request, as GET /v1/tape/stage/ID shows them";
+            let cause = format!("{shown:?} is not a file of the stage request; nothing was \
+                changed");
+            let remedy = "use only paths of the stage request; GET /v1/tape/stage/ID lists them";
             Err(refused(
                 ErrorKind::InvalidRequest,
                 "find the files",

@@ -66,7 +66,8 @@ impl Notes {
         match spawned {
             Ok(thread) => self.writing = Some(thread),
             Err(error) => {
-                tracing::error!("cannot start the thread that records expected misses: {error}");
+                tracing::error!("cannot start the thread that records which promises will be \
+                    missed: {error}");
                 (self.waiting, self.write_at) = (take(&shared), now + WRITE_AGAIN);
             }
         }

@@ -32,7 +32,8 @@ pub(super) fn begin(shared: &Arc<DispatcherInner>) {
             note(
                 shared,
                 &job,
-                PurgeReport::removed("purged: the transfer had not started, so it had no data"),
+                PurgeReport::removed("nothing to purge: the transfer had not started, so it had \
+                    no data"),
             );
             continue;
         }
@@ -101,7 +102,7 @@ fn words(purged: &Purged) -> String {
     match purged {
         Purged::All { files: 1, bytes } => format!("purged: 1 partial file, {bytes} bytes"),
         Purged::All { files, bytes } => format!("purged: {files} partial files, {bytes} bytes"),
-        Purged::Nothing => "purged: the transfer had left no partial data".to_owned(),
+        Purged::Nothing => "nothing to purge: the transfer had left no partial data".to_owned(),
         Purged::GoneOn(other) => {
             format!("nothing purged: transfer {other} resumed from the partial data")
         }

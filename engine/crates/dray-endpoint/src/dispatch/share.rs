@@ -175,7 +175,7 @@ impl Shares {
                     Some(miss) => {
                         let when = match miss.earliest_finish {
                             Some(earliest) => format!("the earliest possible end is {earliest}"),
-                            None => "the time of its end cannot be estimated".to_owned(),
+                            None => "the end of the transfer cannot be estimated".to_owned(),
                         };
                         format!(
                             "the promise of the transfer will be missed: {}; {when}",

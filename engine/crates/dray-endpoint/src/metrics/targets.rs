@@ -9,17 +9,18 @@ type Gauge = (&'static str, &'static str, fn(&TargetAnswer) -> Option<f64>);
 const GAUGES: [Gauge; 3] = [
     (
         "dray_target_under_way",
-        "Objects that are read from or written to the target.",
+        "Objects that are being read from the target, or that wait to be written to it.",
         |target| Some(f64::from(target.under_way)),
     ),
     (
         "dray_target_service_seconds",
-        "Average time that an object is being read from the target, or waits to be written to it.",
+        "Average time in seconds for which an object is read from the target, or waits to be \
+            written to it.",
         |target| target.service_seconds,
     ),
     (
         "dray_target_congested",
-        "1 while a session limits the number of its objects on the target.",
+        "1 while a session limits its objects on the target because the target is slow, else 0.",
         |target| Some(f64::from(u8::from(target.state != TargetState::Fair))),
     ),
 ];

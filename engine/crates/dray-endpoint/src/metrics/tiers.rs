@@ -11,7 +11,7 @@ const GAUGES: [(&str, &str); 11] = [
     ("dray_tier_capacity_bytes", "Capacity of the fast roots."),
     (
         "dray_tier_watermark_bytes",
-        "Bytes above which fast copies are deleted.",
+        "Used bytes of the fast roots above which fast copies are deleted.",
     ),
     (
         "dray_tier_written_bytes",
@@ -31,16 +31,16 @@ const GAUGES: [(&str, &str); 11] = [
     ),
     (
         "dray_tier_demotion_rate_bytes",
-        "Planned bytes per second of demotions.",
+        "Planned rate of demotions in bytes per second.",
     ),
     (
         "dray_tier_write_rate_bytes",
-        "Highest rate of writes in bytes per second that does not fill the tier.",
+        "Bytes per second that applications can write at most without filling the fast roots.",
     ),
-    ("dray_tier_writing", "1 while an application writes."),
+    ("dray_tier_writing", "1 while an application writes to the fast roots, else 0."),
     (
         "dray_tier_missing_bytes",
-        "Bytes that the tier needs and cannot free.",
+        "Bytes that the tier needs on the fast roots but cannot free.",
     ),
 ];
 
@@ -60,11 +60,12 @@ const COUNTERS: [(&str, &str); 10] = [
     ("dray_tier_deletions_total", "Deleted fast copies."),
     (
         "dray_tier_deleted_bytes_total",
-        "Bytes of the copies that were deleted from fast roots.",
+        "Bytes of deleted fast copies.",
     ),
     (
         "dray_tier_deletions_failed_total",
-        "Fast copies that were kept because a comparison failed.",
+        "Failed deletions of fast copies, for example because a fast copy differs from the slow \
+            copy.",
     ),
     ("dray_tier_replications_total", "Completed replications."),
     (

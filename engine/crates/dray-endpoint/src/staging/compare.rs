@@ -37,16 +37,16 @@ impl Comparison<'_> {
                 let text = storage::link_text(self.slow, slow_at)?;
                 let is_same = seen.link.as_ref() == Some(&text);
                 (!is_same)
-                    .then_some("the slow copy is a link whose target differs from the fast copy")
+                    .then_some("the slow copy and the fast copy are links with different targets")
             }
             (FileKind::Symlink, false) => {
-                Some("the slow copy is a link whose target differs from the fast copy")
+                Some("the slow copy and the fast copy are links with different targets")
             }
             (FileKind::File, true) if copy.size == seen.size => {
                 self.of_file(fast_at, slow_at, seen, &copy)?
             }
             (FileKind::File, _) | (_, false) => {
-                Some("the size or time of the slow copy differs from the fast copy")
+                Some("the slow copy and the fast copy differ in size or modification time")
             }
             (_, true) => None,
         };
@@ -68,7 +68,7 @@ impl Comparison<'_> {
             let precision = precision.max(slow_can.time_precision_nanoseconds);
             let is_same = copy.modified.equal_at(&seen.modified, precision);
             return Ok((!is_same)
-                .then_some("the size or time of the slow copy differs from the fast copy"));
+                .then_some("the slow copy and the fast copy differ in size or modification time"));
         }
         // If a demotion left a valid note, use it: the note has the time of the fast file and the
         // checksums that the demotion computed. Otherwise, read the fast file.
@@ -86,7 +86,7 @@ impl Comparison<'_> {
                 "the server of the slow root returned no checksum of the file",
             )),
             Err(error) if error.kind == ErrorKind::ChecksumMismatch => Ok(Some(
-                "the checksum of the slow copy differs from the fast copy",
+                "the checksum of the slow copy differs from the checksum of the fast copy",
             )),
             Err(error) => Err(error),
         }

@@ -54,7 +54,8 @@ impl Pair {
                 ErrorKind::Unsupported,
                 STAGE,
                 "this endpoint has no pair of a slow root and a fast root".to_owned(),
-                "ask the administrator to set `tier` in two roots of this endpoint",
+                "ask the administrator to set tier = \"fast\" for one root of this endpoint and \
+                    tier = \"slow\" for another root",
             ));
         };
         let path = ApiPath::parse(text)?;
@@ -228,7 +229,8 @@ impl Recalls {
                     full.insert(job.request.owner.clone());
                 }
                 Err(error) if error.status == Status::Temporary => {
-                    tracing::warn!("{} is not staged now: {error}", job.file.slow_path);
+                    tracing::warn!("cannot stage {} now, so the endpoint tries again later: \
+                        {error}", job.file.slow_path);
                     later.insert(copy.clone(), now.after(AGAIN));
                 }
                 Err(error) => {

@@ -233,7 +233,7 @@ impl Walk<'_, '_> {
             Err(Errno::NOENT) => {}
             Err(Errno::NOTEMPTY | Errno::EXIST) => self.keep(
                 below,
-                "another program added a file or folder to it during the removal",
+                "another program added a file or folder to this folder during the removal",
             ),
             Err(errno) => self.keep_failed(below, errno),
         }

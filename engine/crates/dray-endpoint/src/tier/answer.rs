@@ -33,7 +33,7 @@ impl Tiers {
         self.tiers.iter().find(named).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, End::Here, "find the tier")
                 .cause("this endpoint has no tier of this name")
-                .remedy("ask GET /v1/tiers which tiers there are")
+                .remedy("GET /v1/tiers lists the tiers")
         })
     }
 

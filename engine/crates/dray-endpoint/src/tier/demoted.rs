@@ -107,7 +107,8 @@ impl Tiers {
                 let failure = transfer.failures.first().map(|one| one.error.cause.clone());
                 let why = error.filter(|cause| !cause.is_empty()).or(failure);
                 Ended::Failed(
-                    why.unwrap_or_else(|| format!("the transfer is {}", transfer.state.word())),
+                    why.unwrap_or_else(|| format!("the transfer has the state `{}`", \
+                        transfer.state.word())),
                 )
             }
             _ => Ended::NotYet,

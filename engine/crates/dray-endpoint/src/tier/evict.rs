@@ -45,7 +45,7 @@ impl Round<'_> {
             kept: BTreeMap::new(),
         };
         for row in rows.iter().filter(|row| row.state == At::Deleting) {
-            self.delete_for(row, "its deletion was interrupted", &mut freed)?;
+            self.delete_for(row, "an earlier deletion was interrupted", &mut freed)?;
         }
         let useless = self.tier.useless.lock_unpoisoned().clone();
         for (row, version) in rows.iter().zip(&mut complete) {

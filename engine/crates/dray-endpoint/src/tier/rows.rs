@@ -380,7 +380,7 @@ impl Round<'_> {
 }
 
 fn unreached(why: &str) -> String {
-    format!("its fast root cannot be reached: {why}")
+    format!("the fast root of the version cannot be reached: {why}")
 }
 
 /// Refuses a slow root if its server neither keeps times nor computes checksums. Fast copies could

@@ -372,8 +372,8 @@ fn answer(seen: &Seen, job: TierWrite) -> WriteJob {
             "waits, because the endpoint has not examined the write job yet".to_owned()
         }
         (WriteState::Waiting, _) => waits,
-        (WriteState::Expired, _) => "no call about the job arrived before its lease \
-            ended"
+        (WriteState::Expired, _) => "no API call about the write job arrived before the lease of \
+            the job ended"
             .to_owned(),
         (_, WritePlacement::Slow) => {
             "a restart is less likely to read this version than the versions on the fast \

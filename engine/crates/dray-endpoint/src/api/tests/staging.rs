@@ -120,9 +120,9 @@ async fn changed_new_and_incomplete_files_are_kept_and_reported() {
     assert_eq!(code, 409);
     let cause = error["error"]["cause"].as_str().expect("a text");
     for word in [
-        "/fast/run/a was kept: the size or time of the slow copy differs from the fast copy",
-        "/fast/run/latest was kept: the slow copy is a link whose target differs from the fast \
-            copy",
+        "/fast/run/a was kept: the slow copy and the fast copy differ in size or modification time",
+        "/fast/run/latest was kept: the slow copy and the fast copy are links with different \
+            targets",
         "/fast/run/deep/new was kept: the file has no slow copy",
         "/fast/run/deep/.dray-log was kept: it belongs to an unfinished",
     ] {
