@@ -180,7 +180,8 @@ pub(crate) fn check_file_begin(begin: &FileBegin) -> Result<()> {
         return Err(
             Error::new(ErrorKind::Internal, End::Sink, "record a file in the log")
                 .file(&begin.path)
-                .cause("the file has no name, or more than 10^9 nanoseconds in its time"),
+                .cause("the file has no name, or its modification time has 10^9 nanoseconds or \
+                    more"),
         );
     }
     Ok(())
@@ -192,7 +193,7 @@ fn limit(what: String) -> Error {
         End::Sink,
         "write to the object log",
     )
-    .cause(format!("more than the log format allows: {what}"))
+    .cause(format!("over the limits of the log format: {what}"))
 }
 
 fn put_u32(out: &mut Vec<u8>, value: u32) {

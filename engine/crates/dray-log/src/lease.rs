@@ -98,7 +98,8 @@ impl LeaseRecord {
         if self.holder.len() > NAME_BYTES_MAX || self.host.len() > NAME_BYTES_MAX {
             return Err(
                 Error::new(ErrorKind::LimitExceeded, End::Sink, "write the lease")
-                    .cause("the holder's or the host's name is longer than 255 bytes"),
+                    .cause("the name of the program that holds the lease, or the name of its \
+                        host, is longer than 255 bytes"),
             );
         }
         let mut body = Vec::new();

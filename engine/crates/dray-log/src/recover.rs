@@ -64,7 +64,7 @@ impl Damage {
         let places: Vec<String> = self
             .places
             .iter()
-            .map(|place| format!("{} bytes at {}", place.length, place.offset))
+            .map(|place| format!("{} bytes at offset {}", place.length, place.offset))
             .collect();
         let more = if self.count > self.places.len() as u64 {
             ", ..."

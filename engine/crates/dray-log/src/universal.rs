@@ -258,7 +258,7 @@ impl<F: LogFile> UniversalLog<F> {
     fn live(&mut self, number: FileNumber, operation: &str) -> Result<&mut LoggedFile> {
         self.files.get_mut(number).ok_or_else(|| {
             Error::new(ErrorKind::Internal, End::Sink, operation)
-                .cause(format!("the log has no unfinished file number {number}"))
+                .cause(format!("the log has no unfinished file with the number {number}"))
         })
     }
 
@@ -425,7 +425,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         if self.files.at_path(&path).is_some() {
             return refuse(
                 ErrorKind::Internal,
-                "the log already has an unfinished record of the file",
+                "the log already has a record of an unfinished copy of the file",
             );
         }
         if self.ending.contains(&path) || self.ending.contains(&place) {
