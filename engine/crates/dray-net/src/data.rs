@@ -78,7 +78,7 @@ impl BlockSender for StreamSender {
             Some(payload) => self.send_block(head, payload, pace),
             None => Err(fail::internal(
                 "send an object",
-                "the buffer of the object is shorter than its segments",
+                "the buffer of the object is shorter than the segments of the object",
             )),
         };
         if let Err(error) = &sent {

@@ -384,7 +384,8 @@ fn keeps_as_asked(dial: &Dial, role: Role, keeps_nothing: bool) -> Result<()> {
                     that it receives",
                 )
                 .remedy(format!(
-                    "use a host that serves null:; a file of this name is dray://{address}/./null:"
+                    "use a host that serves null:, or write dray://{address}/./null: for a file \
+                        with the name null:"
                 )))
         }
         _ => Ok(()),
@@ -428,8 +429,8 @@ fn too_small(dial: &Dial, object_bytes: u64) -> Error {
         "resume from durable data",
     )
     .cause(format!(
-        "the object log has objects of {safe} bytes, but {address} accepts at most {object_bytes} \
-            bytes"
+        "the object log has objects of {safe} bytes, but {address} accepts objects of at most \
+            {object_bytes} bytes"
     ))
     .remedy(
         "at the other host, raise the memory of a session: --pool of dray serve, or \

@@ -20,11 +20,11 @@ pub(super) fn io_error(operation: impl Into<String>, error: &io::Error) -> Error
         // `InvalidData`.
         io::ErrorKind::InvalidData => (
             ErrorKind::Protocol,
-            "check that the peer runs dray and that no device in between changes bytes",
+            "check that the peer runs dray and that no device between the two hosts changes bytes",
         ),
         _ => (
             ErrorKind::Unreachable,
-            "check that the other end still runs, then run the same command again",
+            "check that the program at the other end still runs, then run the same command again",
         ),
     };
     Error::new(kind, End::Network, operation)
@@ -54,7 +54,7 @@ pub(super) fn protocol(operation: impl Into<String>, cause: impl Into<String>) -
 /// Returns the error for received data that TLS rejects.
 pub(super) fn tls(error: &rustls::Error) -> Error {
     let mut error = protocol("receive from the peer", format!("TLS: {error}"));
-    "check that no device in between changes bytes, then run the same command again"
+    "check that no device between the two hosts changes bytes, then run the same command again"
         .clone_into(&mut error.remedy);
     error
 }

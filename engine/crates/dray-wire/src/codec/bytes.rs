@@ -15,7 +15,7 @@ pub(super) fn refused(kind: ErrorKind, frame: &str, cause: String) -> Error {
         ErrorKind::LimitExceeded => {
             "use a smaller object size, and the same version of dray at both ends"
         }
-        _ => "check that the peer runs dray and that no device in between changes bytes",
+        _ => "check that the peer runs dray and that no device between the two hosts changes bytes",
     };
     Error::new(kind, End::Network, format!("read a {frame} frame"))
         .cause(cause)
