@@ -39,13 +39,11 @@ impl Comparison<'_> {
                 (!is_same)
                     .then_some("the slow copy and the fast copy are links with different targets")
             }
-            (FileKind::Symlink, false) => {
-                Some("the slow copy and the fast copy are links with different targets")
-            }
+            (_, false) => Some("the slow copy and the fast copy are of different types"),
             (FileKind::File, true) if copy.size == seen.size => {
                 self.of_file(fast_at, slow_at, seen, &copy)?
             }
-            (FileKind::File, _) | (_, false) => {
+            (FileKind::File, true) => {
                 Some("the slow copy and the fast copy differ in size or modification time")
             }
             (_, true) => None,
