@@ -48,8 +48,8 @@ impl Null {
             Error::new(ErrorKind::InvalidRequest, End::Here, "run the command")
                 .cause(format!("{text} is not a valid null end"))
                 .remedy(
-                    "write null:, null:SIZE or null:SIZExFILES[xFOLDERS]; a file of this name is \
-                        ./null:...",
+                    "write null:, null:SIZE or null:SIZExFILES[xFOLDERS]; write ./null:... for a \
+                        file whose name begins with null:",
                 )
         };
         let rest = std::str::from_utf8(rest).map_err(|_| bad())?;
