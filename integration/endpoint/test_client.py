@@ -405,7 +405,7 @@ def test_bypassing_the_fast_root_leaves_nothing_there(
         ):
             assert tree.hash_file(arrived) == whole
         assert list(endpoint.root("", root="fast").iterdir()) == []
-        with pytest.raises(dray.DrayPermanentError, match="staged with bypass"):
+        with pytest.raises(dray.DrayPermanentError, match="staged with `bypass`"):
             client.pin_staging(staged.id, 60)
         assert client.evict_staging(staged.id).state == "evicted"
         assert endpoint.root("in/x", root="scratch").exists()

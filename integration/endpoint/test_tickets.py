@@ -93,7 +93,7 @@ WRONG: dict[str, tuple[Json, Json, str, str, str]] = {
         {},
         "permission_denied",
         "the ticket was issued for transfer another, not for transfer t",
-        "get a ticket for the paths",
+        "get a ticket that permits the paths",
     ),
     "other-direction": (
         {"direction": "write"},
@@ -101,28 +101,28 @@ WRONG: dict[str, tuple[Json, Json, str, str, str]] = {
         "permission_denied",
         "the ticket's direction (read or write) is the opposite of the direction that the "
         "session needs",
-        "get a ticket for the paths",
+        "get a ticket that permits the paths",
     ),
     "other-path": (
         {},
         {"path": "y.dat"},
         "permission_denied",
         "the ticket does not allow the path /data/y.dat",
-        "get a ticket for the paths",
+        "get a ticket that permits the paths",
     ),
     "alike-path": (
         {},
         {"path": "x.dat2"},
         "permission_denied",
         "the ticket does not allow the path /data/x.dat2",
-        "get a ticket for the paths",
+        "get a ticket that permits the paths",
     ),
     "folder-above": (
         {},
         {"path": "", "selection": {"recursive": True}},
         "permission_denied",
         "the ticket does not allow the path /data",
-        "get a ticket for the paths",
+        "get a ticket that permits the paths",
     ),
     "other-key": (
         {"peer_key": "sha256:" + "0" * 64},

@@ -247,7 +247,7 @@ def test_only_readers_stage_files_of_the_roots(
     assert refused.code != 0
     assert "cannot be staged" in refused.out + refused.words
     refused = site.xrdfs("prepare", "-e", "/slow/open/a")
-    assert "is not a file of the request" in refused.out + refused.words
+    assert "is not a file of the stage request" in refused.out + refused.words
     refused = site.xrdfs("prepare", "-w", "/slow/open/a")
     assert refused.code != 0
     assert site.staged() == []

@@ -142,7 +142,7 @@ def test_an_impossible_stage_in_fails_with_one_line(
     output = capfd.readouterr().out
     assert "DrayTaskFailure: transfer af-missing-" in output
     assert "No such file or directory" in output
-    assert "or omit bypass" in output
+    assert "or omit `bypass`" in output
     assert "'a.dat' is not a path of the endpoint; write /ROOT/PATH" in output
 
 

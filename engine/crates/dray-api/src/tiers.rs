@@ -163,7 +163,7 @@ pub struct TierAnswer {
     pub slow: String,
     /// Capacity of the fast roots in bytes.
     pub capacity: u64,
-    /// Bytes above which fast copies are deleted.
+    /// Used bytes of the fast roots above which fast copies are deleted.
     pub watermark: u64,
     /// Number of rounds in which the endpoint has examined the tier since the endpoint started.
     /// Before the first round, the bytes, the thresholds and the rates of the tier are unknown, and

@@ -122,7 +122,7 @@ pub(crate) fn why_held(client: &Client) -> String {
 }
 
 fn why_held_by(policy: Option<PolicyName>) -> String {
-    let others = policy.map_or("other transfers have precedence", PolicyName::precedence);
+    let others = policy.map_or("other transfers move first", PolicyName::precedence);
     let policy = policy.map_or(String::new(), |policy| format!(" {}", policy.as_str()));
     format!(
         "held by the policy{policy}: {others}; the transfer keeps its session and resumes \
@@ -430,7 +430,7 @@ mod tests {
             why_held_by(Some(PolicyName::RoundRobin))
                 .starts_with("held by the policy round_robin: ")
         );
-        assert!(why_held_by(None).starts_with("held by the policy: other transfers"));
+        assert!(why_held_by(None).starts_with("held by the policy: other transfers move first"));
     }
 
     #[test]

@@ -20,9 +20,9 @@ fn a_root_is_a_folder_or_a_store() {
     let config = Config::parse("drayd.toml", &store).expect("a store");
     assert_eq!(config.root[0].store.as_deref(), Some("root://h//d"));
     let both = SMALL.replace("read =", "store = \"root://h//d\"\nread =");
-    assert!(fails(&both).contains("either a path, a store or dirs"));
+    assert!(fails(&both).contains("exactly one of the keys `path`, `store` and `dirs`"));
     let neither = SMALL.replace("path = \"/data\"\n", "");
-    assert!(fails(&neither).contains("either a path, a store or dirs"));
+    assert!(fails(&neither).contains("exactly one of the keys `path`, `store` and `dirs`"));
     for (key, line) in [
         ("tier", "tier = \"fast\""),
         ("targets", "targets = [\"a=b\"]"),
@@ -33,7 +33,7 @@ fn a_root_is_a_folder_or_a_store() {
         assert!(error.contains(key) && error.contains("a store"), "{error}");
     }
     let error = fails(&format!("setuid = true\n{store}"));
-    assert!(error.contains("remove setuid"), "{error}");
+    assert!(error.contains("remove `setuid`"), "{error}");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn what_cannot_work_together_is_refused() {
         (format!("{SMALL}[tls]\nkey = \"/k\"\n"), "together"),
         (
             format!("{SMALL}[[share]]\nweight = 3\n"),
-            "either a peer or an owner",
+            "exactly one of the keys `peer` and `owner`",
         ),
         (
             format!("{SMALL}[limits]\ntransfers_active = 0\n"),
@@ -366,10 +366,10 @@ fn a_root_of_several_folders_takes_only_what_it_can_do() {
         assert_eq!(with(good).expect(good), 2);
     }
     for (wrong, expected) in [
-        ("path = \"/mnt\"", "either a path, a store or dirs"),
+        ("path = \"/mnt\"", "exactly one of the keys `path`, `store` and `dirs`"),
         (
             "store = \"root://host//x\"",
-            "either a path, a store or dirs",
+            "exactly one of the keys `path`, `store` and `dirs`",
         ),
         ("tier = \"fast\"", "one folder"),
         ("targets = [\"x=y\"]", "one folder"),

@@ -317,7 +317,7 @@ async fn a_bypass_needs_a_root_that_is_neither_fast_nor_slow() {
         (
             "in",
             json!({"path": "/slow/run", "to": "/third/run", "pin_seconds": 9}),
-            "not allowed with bypass",
+            "lifetime_seconds are not allowed",
         ),
     ] {
         let (code, refused) = bypass(&house, way, wrong.clone()).await;
@@ -353,8 +353,8 @@ async fn a_bypass_makes_no_fast_copy() {
     let (code, refused) = house.post("alice", "/v1/staging/x/pin", pin).await;
     assert_eq!(code, 409);
     assert!(
-        refused.to_string().contains("staged with bypass")
-            && refused.to_string().contains("without bypass"),
+        refused.to_string().contains("staged with `bypass`")
+            && refused.to_string().contains("without `bypass`"),
         "{refused}"
     );
     // The entry ends as evicted. Files of a bypass are kept, because they are not in the fast root.
