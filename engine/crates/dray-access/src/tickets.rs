@@ -119,11 +119,12 @@ impl Grant {
                 (now - self.expires_at) / 1000
             )
         } else if key.is_none() {
-            "the ticket is bound to a key, but the other end of the connection presented no \
-                key".to_owned()
+            "the ticket is bound to a key, but the other end of the connection presented no key"
+                .to_owned()
         } else if key != Some(self.peer_key) {
             "the ticket is bound to a key that differs from the key of the other end of the \
-                connection".to_owned()
+                connection"
+                .to_owned()
         } else {
             return Ok(());
         };
@@ -139,8 +140,9 @@ impl Grant {
         let denied = |cause: String| {
             Error::new(ErrorKind::PermissionDenied, End::Network, "use the ticket")
                 .cause(cause)
-                .remedy("with POST /v1/tickets, get a ticket that permits the paths of the \
-                    transfer")
+                .remedy(
+                    "with POST /v1/tickets, get a ticket that permits the paths of the transfer",
+                )
         };
         if *transfer != self.transfer {
             let own = &self.transfer;
