@@ -209,7 +209,11 @@ impl Trust {
         leaf.check_validity(now)?;
         let name = ServerName::try_from(host).map_err(|_| {
             let cause = format!("{} is not a host name", shown(host));
-            misconfigured("check the server's certificate", cause, "correct the host name")
+            misconfigured(
+                "check the server's certificate",
+                cause,
+                "correct the host name",
+            )
         })?;
         let end = CertificateDer::from(leaf.der);
         self.verify_path(&end, &chain[1..], now, &KeyUsage::server_auth())
