@@ -108,7 +108,7 @@ fn refuse_options_of_endpoints(cp: &Cp) -> Result<(), Stop> {
     if cp.detach {
         return Err(usage(
             "--detach works only between two endpoints",
-            "write source and destination as dray://HOST/ROOT/PATH, or omit the option",
+            "write source and destination as dray://HOST/ROOT/PATH, or omit --detach",
         )
         .into());
     }

@@ -335,7 +335,7 @@ pub(crate) fn refuse_owed(owed: &Owed) -> Result<()> {
         None => Ok(()),
         Some((option, _)) => Err(usage(
             format!("{option} works only between two endpoints"),
-            "write source and destination as dray://HOST/ROOT/PATH, or omit the option",
+            format!("write source and destination as dray://HOST/ROOT/PATH, or omit {option}"),
         )),
     }
 }

@@ -125,7 +125,7 @@ pub(crate) fn lines(tier: &TierAnswer) -> Vec<String> {
         return lines;
     }
     let mut lines = vec![format!(
-        "{place}, {} of {} used, deletions above {}",
+        "{place}, {} of {} used, fast copies deleted above {}",
         human(tier.used),
         human(tier.capacity),
         human(tier.watermark),

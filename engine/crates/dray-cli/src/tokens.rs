@@ -127,8 +127,10 @@ fn show(show: &ShowToken) -> Result<Exit, Stop> {
     if let Some(expires) = claims.get("exp").and_then(Value::as_u64) {
         let words = match expires.checked_sub(now) {
             Some(left) => {
-                format!("the token is valid for another {left} s, if its signature is valid (not \
-                    checked)")
+                format!(
+                    "the token is valid for another {left} s, if its signature is valid (not \
+                        checked)"
+                )
             }
             None => format!("the token expired {} s ago", now - expires),
         };

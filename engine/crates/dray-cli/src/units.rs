@@ -32,7 +32,7 @@ pub(crate) fn age_in_words(age: Duration) -> String {
 
 /// Parses an age such as `30d`: a number and `s`, `m`, `h`, `d` or `w`.
 pub(crate) fn age(text: &str) -> Result<Duration, String> {
-    let how = "write the age as a number and s, m, h, d or w, such as 30d";
+    let how = "write the age as a number with the unit s, m, h, d or w, such as 30d";
     let unit = text.chars().last().ok_or(how)?;
     let seconds = match unit {
         's' => 1,
@@ -102,7 +102,7 @@ pub(crate) fn streams(text: &str) -> Result<StreamCount, String> {
     match text.parse() {
         Ok(count @ 1..=256) => Ok(StreamCount::Fixed(count)),
         _ if text == "auto" => Ok(StreamCount::Tuned),
-        _ => Err("write a number of data connections from 1 to 256, or auto".to_owned()),
+        _ => Err("write a number of data connections from 1 to 256, or `auto`".to_owned()),
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn threads(text: &str) -> Result<Threads, String> {
         Ok(count @ 1..=THREADS_MAX) => Ok(Threads::Fixed(count)),
         _ if text == "auto" => Ok(Threads::Tuned),
         _ => Err(format!(
-            "write a number of threads from 1 to {THREADS_MAX}, or auto"
+            "write a number of threads from 1 to {THREADS_MAX}, or `auto`"
         )),
     }
 }
@@ -126,8 +126,9 @@ pub(crate) fn order(text: &str) -> Result<Order, String> {
             .strip_prefix("random:")
             .and_then(|seed| seed.parse().ok())
             .map(|seed| Order::Random { seed })
-            .ok_or_else(|| "write `layout`, `file` or `random:SEED`, where SEED is a \
-                number".to_owned()),
+            .ok_or_else(|| {
+                "write `layout`, `file` or `random:SEED`, where SEED is a number".to_owned()
+            }),
     }
 }
 
@@ -148,7 +149,8 @@ pub(crate) fn target_rate(text: &str) -> Result<(String, RateInTime), String> {
 
 /// Parses a duration: `30s`, `20m`, `12h`, `7d`.
 pub(crate) fn time(text: &str) -> Result<std::time::Duration, String> {
-    let wrong = || format!("{text:?} is not a duration: write 30s, 20m, 12h or 7d");
+    let wrong =
+        || format!("{text:?} is not a duration: write a duration such as 30s, 20m, 12h or 7d");
     let (number, seconds) = match text.char_indices().next_back() {
         Some((at, 's')) => (&text[..at], 1),
         Some((at, 'm')) => (&text[..at], 60),
@@ -166,8 +168,12 @@ pub(crate) fn time(text: &str) -> Result<std::time::Duration, String> {
 /// Parses a point in time, in the form of RFC 3339 or as a duration from now.
 pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     let from_now = || time(text).map(|length| clock::now().after(length));
-    let wrong = |_| format!("{text:?} is not a time: write a time such as 2026-11-21T17:00:00Z, \
-        or a duration from now such as 20m");
+    let wrong = |_| {
+        format!(
+            "{text:?} is not a time: write a time such as 2026-11-21T17:00:00Z, or a duration from \
+                now such as 20m"
+        )
+    };
     Timestamp::parse(text).map_or_else(|| from_now().map_err(wrong), Ok)
 }
 

@@ -275,8 +275,8 @@ pub(crate) struct ListWrites {
 }
 
 fn write_state(word: &str) -> Result<WriteState, String> {
-    WriteState::parse(word).ok_or_else(|| "write `waiting`, `granted`, `ended` or \
-        `expired`".to_owned())
+    WriteState::parse(word)
+        .ok_or_else(|| "write `waiting`, `granted`, `ended` or `expired`".to_owned())
 }
 
 /// Options for promises that the driving endpoint makes for a transfer between two endpoints.
