@@ -149,8 +149,9 @@ impl Config {
             (None, None, false) => return self.check_disks(root),
             (None, Some(_), true) => {}
             _ => {
-                let cause = format!("root {name} must set exactly one of the keys `path`, `store` \
-                    and `dirs`");
+                let cause = format!(
+                    "root {name} must set exactly one of the keys `path`, `store` and `dirs`"
+                );
                 return Err(("path", cause));
             }
         }
@@ -243,9 +244,9 @@ impl Config {
             }
             let keys = issuer.keys.as_deref().unwrap_or("/");
             if !keys.starts_with("https://") && !Path::new(keys).is_absolute() {
-                let cause =
-                    format!("`keys` is {keys:?}, which is neither an absolute path nor an \
-                        https:// URL");
+                let cause = format!(
+                    "`keys` is {keys:?}, which is neither an absolute path nor an https:// URL"
+                );
                 return Err(("keys", cause));
             }
             if issuer.audiences.is_empty() {
@@ -274,7 +275,8 @@ impl Config {
             }
             if share.owner.is_none() && !share.activities.is_empty() {
                 let cause = "a [[share]] with `activities` must also name the owner of the \
-                    activities in `owner`".to_owned();
+                    activities in `owner`"
+                    .to_owned();
                 return Err(("activities", cause));
             }
             if share.activities.values().any(|weight| *weight == 0) {

@@ -294,9 +294,10 @@ impl Config {
             for root in &tier.replicas {
                 self.check_tier_root("replicas", tier, root)?;
                 if !group.insert(root) {
-                    let cause =
-                        format!("tier {name}: the keys `slow` and `replicas` together name the \
-                            root {root} twice");
+                    let cause = format!(
+                        "tier {name}: the keys `slow` and `replicas` together name the root {root} \
+                            twice"
+                    );
                     return Err(("replicas", cause));
                 }
             }

@@ -226,7 +226,7 @@ impl TryFrom<String> for TargetFolder {
                 folder: folder.into(),
                 target: target.to_owned(),
             }),
-            _ => Err(format!("{text:?} is not FOLDER=TARGET")),
+            _ => Err(format!("{text:?} does not have the form FOLDER=TARGET")),
         }
     }
 }
@@ -246,7 +246,7 @@ impl TryFrom<String> for TargetLimit {
     fn try_from(text: String) -> Result<Self, String> {
         let (target, rate) = text
             .rsplit_once('=')
-            .ok_or_else(|| format!("{text:?} is not TARGET=RATE"))?;
+            .ok_or_else(|| format!("{text:?} does not have the form TARGET=RATE"))?;
         Ok(Self {
             target: target.to_owned(),
             rate: units::rate(rate)?,

@@ -366,7 +366,10 @@ fn a_root_of_several_folders_takes_only_what_it_can_do() {
         assert_eq!(with(good).expect(good), 2);
     }
     for (wrong, expected) in [
-        ("path = \"/mnt\"", "exactly one of the keys `path`, `store` and `dirs`"),
+        (
+            "path = \"/mnt\"",
+            "exactly one of the keys `path`, `store` and `dirs`",
+        ),
         (
             "store = \"root://host//x\"",
             "exactly one of the keys `path`, `store` and `dirs`",

@@ -93,7 +93,7 @@ pub(super) fn check(tiers: &[ManagedTier]) -> Result<(), (&'static str, String)>
                 let cause = format!(
                     "the tiers {} and {} store versions in the root {root}, and their keys \
                      `versions` permit the same path; give each tier its own root, or begin the \
-                         two values with different fixed names",
+                     two values with different fixed names",
                     other.name, tier.name
                 );
                 return Err(("versions", cause));
