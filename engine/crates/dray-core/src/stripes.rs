@@ -53,8 +53,8 @@ pub fn stripe_bytes(bytes: u64) -> Result<u32, StripeError> {
     match u32::try_from(bytes) {
         Ok(size) if bytes.is_multiple_of(STRIPE_BYTES_MIN) => Ok(size),
         _ => Err(StripeError(format!(
-            "the stripe size is {bytes} bytes, but it must be a multiple of 64 KiB and less than \
-                4 GiB"
+            "the stripe size is {bytes} bytes, but it must be a multiple of 64 KiB and less than 4 \
+                GiB"
         ))),
     }
 }
@@ -74,7 +74,8 @@ impl FromStr for StripeChoice {
         let wrong = || {
             StripeError(
                 "write `source`, COUNT or COUNT:SIZE, where COUNT is a number from 1 to 2000, or \
-                    `all`".to_owned(),
+                    `all`"
+                    .to_owned(),
             )
         };
         let count = match count {
