@@ -180,8 +180,9 @@ pub(crate) fn check_file_begin(begin: &FileBegin) -> Result<()> {
         return Err(
             Error::new(ErrorKind::Internal, End::Sink, "record a file in the log")
                 .file(&begin.path)
-                .cause("the file has no name, or its modification time has 10^9 nanoseconds or \
-                    more"),
+                .cause(
+                    "the file has no name, or its modification time has 10^9 nanoseconds or more",
+                ),
         );
     }
     Ok(())

@@ -97,9 +97,10 @@ impl LeaseRecord {
     pub fn encode(&self) -> Result<[u8; SLOT_BYTES]> {
         if self.holder.len() > NAME_BYTES_MAX || self.host.len() > NAME_BYTES_MAX {
             return Err(
-                Error::new(ErrorKind::LimitExceeded, End::Sink, "write the lease")
-                    .cause("the name of the program that holds the lease, or the name of its \
-                        host, is longer than 255 bytes"),
+                Error::new(ErrorKind::LimitExceeded, End::Sink, "write the lease").cause(
+                    "the name of the program that holds the lease, or the name of its host, is \
+                        longer than 255 bytes",
+                ),
             );
         }
         let mut body = Vec::new();

@@ -257,8 +257,9 @@ impl<F: LogFile> UniversalLog<F> {
 
     fn live(&mut self, number: FileNumber, operation: &str) -> Result<&mut LoggedFile> {
         self.files.get_mut(number).ok_or_else(|| {
-            Error::new(ErrorKind::Internal, End::Sink, operation)
-                .cause(format!("the log has no unfinished file with the number {number}"))
+            Error::new(ErrorKind::Internal, End::Sink, operation).cause(format!(
+                "the log has no unfinished file with the number {number}"
+            ))
         })
     }
 
