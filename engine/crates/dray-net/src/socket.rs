@@ -163,7 +163,7 @@ pub(super) fn connect(
     let operation = format!("connect to {}", address.escape_debug());
     let Some((to, from, error)) = last else {
         return Err(Error::new(ErrorKind::InvalidRequest, End::Here, operation)
-            .cause("no address of --bind has the IP version of the other host")
+            .cause("no address that --bind gives has the IP version of the other host")
             .remedy("choose another address for --bind"));
     };
     let whence = from.map(|from| format!(" from {from}")).unwrap_or_default();
