@@ -310,8 +310,8 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     let (places, options) = (&request.places, &request.options);
     let object_bytes = options.object_bytes;
     if !(plan::OBJECT_BYTES_MIN..=plan::OBJECT_BYTES_MAX).contains(&object_bytes) {
-        let cause = format!("the object size of {object_bytes} bytes is not within 4 KiB to 64 \
-            MiB");
+        let cause =
+            format!("the object size of {object_bytes} bytes is not within 4 KiB to 64 MiB");
         return Err(invalid(cause, "choose an object size from 4 KiB to 64 MiB"));
     }
     let by = (&request.transfer, &request.selection);

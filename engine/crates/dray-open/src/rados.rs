@@ -118,8 +118,9 @@ impl Writable for RadosLocation {
         if options.durability == Durability::None {
             let error = Error::new(ErrorKind::InvalidRequest, End::Here, "run the command");
             return Err(error
-                .cause("a Ceph pool makes every write durable, so --durability none is not \
-                    possible")
+                .cause(
+                    "a Ceph pool makes every write durable, so --durability none is not possible",
+                )
                 .remedy("run the command without --durability none"));
         }
         Ok(())
