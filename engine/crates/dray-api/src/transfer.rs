@@ -307,7 +307,7 @@ impl Check for TransferQuery {
         match self.label.iter().find(|label| !label.contains(':')) {
             Some(label) => Err(checks::refused(
                 "label",
-                format!("{label:?} is not KEY:VALUE"),
+                format!("{label:?} does not have the form KEY:VALUE"),
             )),
             None => Ok(()),
         }
