@@ -181,7 +181,12 @@ impl Metrics {
         }
         drop(requests);
         let name = "dray_api_seconds";
-        head(text, name, "histogram", "Duration of API calls in seconds, by method and route.");
+        head(
+            text,
+            name,
+            "histogram",
+            "Duration of API calls in seconds, by method and route.",
+        );
         let latency = self.latency.lock_unpoisoned();
         for ((method, route), histogram) in &*latency {
             let labels = format!("method=\"{method}\",route=\"{route}\"");
@@ -222,7 +227,7 @@ fn promises(queue: &Queue) -> Vec<Plain> {
         (
             "dray_promises_moving",
             "gauge",
-            "Promised transfers that have a rate in the plan at present.",
+            "Promised transfers that have a planned rate at present.",
             whole(promises.moving),
         ),
         (
@@ -234,7 +239,7 @@ fn promises(queue: &Queue) -> Vec<Plain> {
         (
             "dray_promises_seatless",
             "gauge",
-            "Promised transfers that have a rate in the plan at present, but no session.",
+            "Promised transfers that have a planned rate at present, but no session.",
             whole(promises.seatless),
         ),
         (
@@ -259,7 +264,7 @@ fn promises(queue: &Queue) -> Vec<Plain> {
         (
             "dray_promises_refused_total",
             "counter",
-            "Submitted or changed transfers that could not get a promise.",
+            "Submissions and changes of transfers for which the endpoint refused a promise.",
             signed(&queue.promises().counts.refused),
         ),
     ]

@@ -65,7 +65,10 @@ fn judge(limits: Limits, memory: u64, sessions: u64) -> Result<Vec<String>> {
     if let Some(files) = limits.files {
         if files < FILES_MIN {
             let cause = format!("the limit is {files} open files, but {FILES_MIN} are needed");
-            return Err(refused(cause, "raise the limit of open files (ulimit -n, LimitNOFILE=)"));
+            return Err(refused(
+                cause,
+                "raise the limit of open files (ulimit -n, LimitNOFILE=)",
+            ));
         }
         let wanted = FILES_MIN + sessions * FILES_OF_SESSION;
         if files < wanted {

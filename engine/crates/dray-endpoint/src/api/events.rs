@@ -132,10 +132,14 @@ fn last_event_id(headers: &HeaderMap) -> Answer<Option<u64>> {
     };
     let text = value.to_str().unwrap_or_default();
     text.parse().map(Some).map_err(|_| {
-        Error::new(ErrorKind::InvalidRequest, End::Here, "read the header Last-Event-ID")
-            .cause(format!("{text:?} is not a number"))
-            .remedy("send the id of the last received event, or omit the header Last-Event-ID")
-            .into()
+        Error::new(
+            ErrorKind::InvalidRequest,
+            End::Here,
+            "read the header Last-Event-ID",
+        )
+        .cause(format!("{text:?} is not a number"))
+        .remedy("send the id of the last received event, or omit the header Last-Event-ID")
+        .into()
     })
 }
 

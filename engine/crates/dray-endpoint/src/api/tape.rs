@@ -402,8 +402,8 @@ fn chosen(files: Vec<TapeFile>, paths: &TapePaths) -> Result<Vec<TapeFile>> {
         None => Ok(files),
         Some(path) => {
             let shown: String = path.chars().take(256).collect();
-            let cause = format!("{shown:?} is not a file of the stage request; nothing was \
-                changed");
+            let cause =
+                format!("{shown:?} is not a file of the stage request; nothing was changed");
             let remedy = "use only paths of the stage request; GET /v1/tape/stage/ID lists them";
             Err(refused(
                 ErrorKind::InvalidRequest,

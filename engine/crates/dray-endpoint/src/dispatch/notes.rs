@@ -66,8 +66,9 @@ impl Notes {
         match spawned {
             Ok(thread) => self.writing = Some(thread),
             Err(error) => {
-                tracing::error!("cannot start the thread that records which promises will be \
-                    missed: {error}");
+                tracing::error!(
+                    "cannot start the thread that records which promises will be missed: {error}"
+                );
                 (self.waiting, self.write_at) = (take(&shared), now + WRITE_AGAIN);
             }
         }

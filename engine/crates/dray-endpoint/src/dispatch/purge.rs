@@ -32,8 +32,9 @@ pub(super) fn begin(shared: &Arc<DispatcherInner>) {
             note(
                 shared,
                 &job,
-                PurgeReport::removed("nothing to purge: the transfer had not started, so it had \
-                    no data"),
+                PurgeReport::removed(
+                    "nothing to purge: the transfer had not started, so it had no data",
+                ),
             );
             continue;
         }

@@ -37,7 +37,10 @@ const GAUGES: [(&str, &str); 11] = [
         "dray_tier_write_rate_bytes",
         "Bytes per second that applications can write at most without filling the fast roots.",
     ),
-    ("dray_tier_writing", "1 while an application writes to the fast roots, else 0."),
+    (
+        "dray_tier_writing",
+        "1 while an application writes to the fast roots, else 0.",
+    ),
     (
         "dray_tier_missing_bytes",
         "Bytes that the tier needs on the fast roots but cannot free.",

@@ -229,8 +229,10 @@ impl Recalls {
                     full.insert(job.request.owner.clone());
                 }
                 Err(error) if error.status == Status::Temporary => {
-                    tracing::warn!("cannot stage {} now, so the endpoint tries again later: \
-                        {error}", job.file.slow_path);
+                    tracing::warn!(
+                        "cannot stage {} now, so the endpoint tries again later: {error}",
+                        job.file.slow_path
+                    );
                     later.insert(copy.clone(), now.after(AGAIN));
                 }
                 Err(error) => {

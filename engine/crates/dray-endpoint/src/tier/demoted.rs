@@ -106,10 +106,9 @@ impl Tiers {
                 let error = transfer.error.map(|error| error.cause);
                 let failure = transfer.failures.first().map(|one| one.error.cause.clone());
                 let why = error.filter(|cause| !cause.is_empty()).or(failure);
-                Ended::Failed(
-                    why.unwrap_or_else(|| format!("the transfer has the state `{}`", \
-                        transfer.state.word())),
-                )
+                Ended::Failed(why.unwrap_or_else(|| {
+                    format!("the transfer has the state `{}`", transfer.state.word())
+                }))
             }
             _ => Ended::NotYet,
         })
