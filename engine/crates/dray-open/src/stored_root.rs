@@ -29,18 +29,20 @@ impl StoredRoot {
                  calls to delete, compare and list the root's files",
             )
             .remedy(
-                "mount the storage on this host and give its path, or copy to the other endpoint \
-                 with transfers",
+                "mount the storage on this host and give its path, or submit transfers to copy \
+                 to the other endpoint",
             ));
         }
         let location = location.ok_or_else(|| {
-            wrong("dray supports no storage system with URLs of this form")
-                .remedy("write root://HOST//PATH or rados://POOL/PATH; with read_only = true also https://HOST/PATH or gsiftp://HOST/PATH")
+            wrong("dray supports no storage system with URLs of this form").remedy(
+                "write root://HOST//PATH or rados://POOL/PATH; with `read_only = true` also \
+                    https://HOST/PATH or gsiftp://HOST/PATH",
+            )
         })?;
         if !location.folders().is_empty() {
             return Err(
                 wrong("the URL of a root must not name folders of this host")
-                    .remedy("write the folders as dirs = [...]"),
+                    .remedy("give the folders in the setting `dirs`, not in the URL"),
             );
         }
         Self::open_at(location, is_read_only, targets)
@@ -55,7 +57,7 @@ impl StoredRoot {
         let writable = match is_read_only {
             true => None,
             false => {
-                let read_only = |error: Error| error.remedy("set read_only = true for this root");
+                let read_only = |error: Error| error.remedy("set `read_only = true` for this root");
                 Some(location.writable().map_err(read_only)?)
             }
         };
@@ -157,7 +159,7 @@ fn refuse_lacking(words: &str, can: &Capabilities) -> Result<()> {
         return Ok(());
     };
     Err(wrong(format!("{words}: the storage system cannot {what}"))
-        .remedy("set read_only = true for this root, or choose a folder of this host"))
+        .remedy("set `read_only = true` for this root, or choose a folder of this host"))
 }
 
 fn wrong(cause: impl Into<String>) -> Error {

@@ -97,7 +97,7 @@ impl Targets {
             known.join(", ")
         ))
         .remedy(
-            "name the target with --target DIR=NAME, or limit a device as \"device \
+            "name the target with --target DIR=NAME, or write a device as \"device \
                         MAJOR:MINOR\"",
         ))
     }

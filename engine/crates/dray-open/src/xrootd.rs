@@ -122,7 +122,7 @@ impl Location for XrootdLocation {
         if self.url.has_key() {
             let cause = "the destination URL contains the key of a third-party copy (tpc.key), \
                 which gives access to a source only";
-            return Err(usage(cause, "remove the key from the destination URL"));
+            return Err(usage(cause, "remove `tpc.key` from the destination URL"));
         }
         Ok(self)
     }
@@ -139,7 +139,7 @@ impl Writable for XrootdLocation {
         }
         if options.xattrs {
             return Err(usage(
-                "an XRootD server keeps no extended attributes of files",
+                "dray copies no extended attributes to an XRootD server",
                 "run the command without --xattrs",
             ));
         }
