@@ -79,7 +79,7 @@ impl Asked {
         };
         if options.stripes == Some(StripeChoice::Source) && !options.xattrs {
             let remedy = "add xattrs=True, or give the number of stripes";
-            let cause = "an extended attribute contains the stripes of a source file, so \
+            let cause = "the stripes of a source file are stored in an extended attribute, so \
                 stripe=\"source\" needs xattrs=True";
             return Err(usage(cause, remedy));
         }

@@ -59,7 +59,7 @@ pub(crate) fn order(text: &str) -> Result<Order> {
         (_, Some(Ok(seed))) => Ok(Order::Random { seed }),
         _ => Err(usage(
             format!("order={text:?}"),
-            "use layout, file or random:SEED, where SEED is a number of 64 bits",
+            "use `layout`, `file` or `random:SEED`, where SEED is an integer of at most 64 bits",
         )),
     }
 }

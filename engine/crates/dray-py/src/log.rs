@@ -135,7 +135,7 @@ fn recovered(path: &Path) -> Result<Recovery> {
     let failed = |kind, cause: &str| {
         Error::new(kind, End::Here, "read the object log")
             .cause(format!("{}: {cause}", path.display()))
-            .remedy("give a file DST/.dray-log/*.log of an unfinished copy")
+            .remedy("give the log of an unfinished copy, which is a file DST/.dray-log/*.log")
     };
     let name = path
         .file_name()
