@@ -103,12 +103,14 @@ pub fn become_account(name: &str, uid_min: u32, accounts: &dyn Accounts) -> Resu
     })?;
     if account.uid == 0 || account.gid == 0 {
         return Err(refused(format!(
-            "the account {name:?} belongs to the administrator"
+            "the account {name:?} has the user id or group id 0 of the administrator"
         )));
     }
     // The system calls read these two numbers as "leave unchanged".
     if account.uid == u32::MAX || account.gid == u32::MAX {
-        return Err(refused(format!("the account {name:?} has no user id")));
+        return Err(refused(format!(
+            "the account {name:?} has no user id or no group id"
+        )));
     }
     if account.uid < uid_min {
         let uid = account.uid;
@@ -123,7 +125,7 @@ pub fn become_account(name: &str, uid_min: u32, accounts: &dyn Accounts) -> Resu
         Error::new(
             ErrorKind::PermissionDenied,
             End::Here,
-            format!("act as {name:?}"),
+            format!("act as the account {name:?}"),
         )
         .cause(errno.to_string())
         .remedy("check that the host permits the endpoint's process to change users")

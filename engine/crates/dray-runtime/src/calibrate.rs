@@ -136,7 +136,9 @@ fn interrupted(stop: &AtomicBool) -> Result<()> {
         true => Err(
             Error::new(ErrorKind::Cancelled, End::Here, "measure the devices")
                 .cause("interrupted")
-                .remedy("run the same command again; it begins with the first sample"),
+                .remedy(
+                    "run the same command again; the measurement then starts from the beginning",
+                ),
         ),
     }
 }

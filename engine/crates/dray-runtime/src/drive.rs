@@ -416,7 +416,7 @@ fn nothing_kept() -> Event {
     let notice = Error::new(ErrorKind::Unsupported, End::Sink, "store the sent data");
     let notice = notice
         .cause("the destination is a null end, which discards all data")
-        .remedy("use a folder as the destination to store the data");
+        .remedy("to keep the data, use a folder as the destination");
     Event::Notice(notice)
 }
 

@@ -50,8 +50,8 @@ impl Share {
         taken.map(|_| Self(bytes)).map_err(|taken| {
             Error::new(ErrorKind::Busy, End::Here, "read the patterns")
                 .cause(format!(
-                    "running transfers already use {taken} of {most} bytes of patterns with \
-                        wildcards"
+                    "running transfers already use {taken} of the {most} bytes that patterns \
+                        with wildcards may use"
                 ))
                 .remedy("try again later, or use fewer or shorter patterns")
         })

@@ -175,7 +175,7 @@ impl Space {
                     "transfer {other} has resumed from the partial data, so the data \
                     now belongs to {other}"
                 ))
-                .remedy("cancel the other transfer with purge")),
+                .remedy(format!("cancel transfer {other} with --purge"))),
         }
     }
 

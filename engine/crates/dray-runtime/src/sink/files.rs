@@ -356,7 +356,7 @@ impl Space {
                 return Err(
                     Error::new(ErrorKind::Internal, End::Sink, "publish the file")
                         .cause(format!(
-                            "{bytes} of the {size} bytes of the file were written"
+                            "{bytes} bytes were written, but the file has {size} bytes"
                         ))
                         .remedy("report this error"),
                 );

@@ -25,7 +25,7 @@ impl Space {
             }
             return Err(
                 Error::new(ErrorKind::NotADirectory, End::Sink, "make the entry")
-                    .cause("the folder above it could not be created"),
+                    .cause("the folder that contains the entry could not be created"),
             );
         }
         if let Some(asked) = &self.asked

@@ -112,7 +112,12 @@ pub(super) fn lock_lease(
 ) -> Result<(Box<dyn ControlFile>, LeaseRecord)> {
     let patience = Instant::now() + patience;
     let name = layout::lease_of_log(&place.log).ok_or_else(|| {
-        Error::new(ErrorKind::Internal, End::Sink, "name the lease").cause(
+        Error::new(
+            ErrorKind::Internal,
+            End::Sink,
+            "find the name of the lease file",
+        )
+        .cause(
             "the file name is not \
             the name of a log",
         )

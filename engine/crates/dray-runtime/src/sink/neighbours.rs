@@ -403,7 +403,7 @@ pub(super) fn holder(at: &LogPlace, words: &str) -> Result<Option<Error>> {
         Err(error) if error.kind == ErrorKind::LogVersion => Ok(Some(
             Error::new(ErrorKind::LeaseHeld, error.end, "write to the destination")
                 .cause(format!(
-                    "a transfer that a newer version of dray has started writes to {words}"
+                    "a transfer of a newer version of dray may be writing to {words}"
                 ))
                 .remedy("wait until the other transfer ends, or cancel the other transfer"),
         )),

@@ -31,7 +31,7 @@ const LIMITS: Limits = Limits {
     runs_max: 1 << 14,
 };
 
-const LATER: &str = "`dray log sweep` can remove the file in an hour";
+const LATER: &str = "to remove the file, run `dray log sweep` in an hour";
 
 fn unread(path: &RelPath) -> Error {
     let cause =

@@ -286,7 +286,7 @@ fn leaves_out(filter: &Filter, contents: bool, is_folder: bool, error: &Error) -
 fn named_link() -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Source, "copy")
         .cause("the source is a symbolic link")
-        .remedy("give the target of the link, or follow links (links: follow)")
+        .remedy("give the target of the link as the source, or set the option `links` to `follow`")
 }
 
 /// Returns the path in the root's store for the entry that has `path` at the destination.
@@ -362,7 +362,7 @@ fn cut(range: ByteRange, size: u64) -> Result<(u64, u64)> {
             "select the byte range",
         )
         .cause(format!(
-            "{offset}:{length} ends past the file's {size} bytes"
+            "the range {offset}:{length} ends after the end of the file ({size} bytes)"
         ))
         .remedy("choose a --range inside the file"));
     }

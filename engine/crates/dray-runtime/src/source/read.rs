@@ -237,7 +237,7 @@ fn fill(
                         .cause(format!("the file ends at byte {}", at + filled as u64))
                         .remedy(
                             "run the same command again when no program writes to the file; \
-                                exclude files without a real size, as in /sys (--exclude)",
+                                exclude files that report a wrong size, as in /sys (--exclude)",
                         ),
                 );
             }

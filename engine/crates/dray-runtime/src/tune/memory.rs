@@ -219,7 +219,8 @@ impl Unread {
             Self::Damaged(cause) => set_aside(file, cause),
             Self::Now(error) => format!(
                 "cannot read the tuned numbers of streams in {}: {error}. The file stays \
-                 unchanged, and new numbers are not saved. Give the program's user read permission",
+                 unchanged, and new numbers are not saved. Permit the program's user to read the \
+                 file",
                 file.display()
             ),
         }
@@ -245,7 +246,7 @@ fn read(file: &Path, now: Time) -> Result<Memory, Unread> {
         serde_json::from_slice(&text).map_err(|error| damaged(&error.to_string()))?;
     if written.version != VERSION {
         return Err(damaged(&format!(
-            "the file is of version {}",
+            "the file has the unsupported version {}",
             written.version
         )));
     }
