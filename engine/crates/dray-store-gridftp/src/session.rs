@@ -295,7 +295,7 @@ impl Session {
             let is_next = u64::try_from(at) == Ok(offset + filled as u64);
             let place = into.get_mut(filled..filled + bytes.len());
             let place = place.filter(|_| is_next).ok_or(Failure::Broken(
-                "the server sent other bytes than the requested range",
+                "the server sent bytes out of order, or outside the requested range",
             ))?;
             place.copy_from_slice(bytes);
             filled += bytes.len();
