@@ -46,7 +46,7 @@ impl Files {
         attribute.ok_or_else(|| {
             self.error(ErrorKind::NameTooLong, "create the control file", path)
                 .cause(format!(
-                    "control files have names of at most {NAME_BYTES_MAX} bytes"
+                    "the name of a control file may have at most {NAME_BYTES_MAX} bytes"
                 ))
         })
     }
@@ -161,7 +161,7 @@ impl Files {
         }
         Err(self
             .error(ErrorKind::Busy, REMOVE, folder)
-            .cause("other clients change the folder"))
+            .cause("other clients are changing the folder all the time"))
     }
 
     /// Returns true if one of the control files that the folder's object names exists.

@@ -57,7 +57,7 @@ impl Errno {
 
     const fn cause(self) -> Option<&'static str> {
         match self.0 {
-            90 => Some("the operation is larger than osd_max_write_size of the OSD"),
+            90 => Some("the operation is larger than the setting `osd_max_write_size` of the OSD"),
             108 => Some("the Ceph cluster has blocklisted this client"),
             110 => Some("an OSD or a monitor did not answer within the timeout"),
             122 => Some("the pool has reached its quota"),

@@ -124,7 +124,7 @@ impl Names {
             return Err(Error::new(ErrorKind::NameTooLong, end, "name the object")
                 .file(path)
                 .cause(format!(
-                    "the name has {} bytes; {} bytes are allowed",
+                    "the name has {} bytes; at most {} bytes are allowed",
                     full.len(),
                     NAME_BYTES_MAX - SUFFIX_BYTES
                 ))

@@ -424,7 +424,7 @@ impl Store for RadosStore {
         _metadata: &Metadata,
         _how: Publish,
     ) -> Result<()> {
-        let cause = "a pool has no symbolic links";
+        let cause = "a Ceph pool cannot store symbolic links";
         Err(
             unsupported(self.files().end, "create the link", path, cause)
                 .remedy("copy the targets of links with --links follow, or exclude links"),

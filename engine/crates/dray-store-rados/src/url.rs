@@ -140,14 +140,15 @@ impl Url {
     }
 
     fn set(&mut self, parameter: &str) -> Result<()> {
-        let known = "known parameters: conf, user, keyring, object_size, stripe_unit, stripe_count";
+        let known = "use only the parameters `conf`, `user`, `keyring`, `object_size`, \
+            `stripe_unit` and `stripe_count`";
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         if value.is_empty() {
             return Err(bad(format!("the parameter {name} has no value")));
         }
         let number = || {
             let number = value.parse::<u64>();
-            number.map_err(|_| bad(format!("{name}={value}: not a number of bytes or objects")))
+            number.map_err(|_| bad(format!("{name}={value}: the value is not a whole number")))
         };
         match name {
             "conf" => self.access.conf = Some(value.into()),
@@ -223,8 +224,8 @@ impl FileLayout {
                  stripe_count={stripe_count} is not a layout of libradosstriper"
             ))
             .remedy(
-                "use sizes of at most 64 MiB that are multiples of 65536, an object_size that is \
-                 a multiple of stripe_unit, and a stripe_count from 1 to 4096",
+                "give `object_size` and `stripe_unit` as multiples of 65536 up to 64 MiB, \
+                 `object_size` as a multiple of `stripe_unit`, and `stripe_count` from 1 to 4096",
             )),
         }
     }
