@@ -152,7 +152,10 @@ impl Prefix {
             return Err(refused(ErrorKind::Protocol, "control or data", cause));
         }
         if (r0, r1) != (0, 0) || (flags & !FLAG_EXTENDED != 0 && !prefix.is_passed_over()) {
-            let cause = format!("flags {flags:#04x}, reserved bytes {r0:#04x} {r1:#04x}");
+            let cause = format!(
+                "the flags {flags:#04x} or the reserved bytes {r0:#04x} {r1:#04x} are \
+                not valid"
+            );
             return Err(refused(ErrorKind::Protocol, name, cause));
         }
         if prefix.body_bytes > body_bytes_max {

@@ -167,7 +167,7 @@ fn checked(hello: &Hello) -> Result<Limits> {
     ];
     for (name, have, least) in floors {
         if have < least {
-            let operation = format!("agree with {}", hello.software.escape_debug());
+            let operation = format!("agree on limits with {}", hello.software.escape_debug());
             return Err(
                 Error::new(ErrorKind::LimitExceeded, End::Network, operation)
                     .cause(format!(

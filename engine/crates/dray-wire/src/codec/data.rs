@@ -100,7 +100,10 @@ impl Preamble {
 }
 
 fn not_a_preamble(bytes: &[u8]) -> dray_core::Error {
-    let cause = format!("the connection begins with {}", bytes.escape_ascii());
+    let cause = format!(
+        "the connection does not begin as dray requires, but with {}",
+        bytes.escape_ascii()
+    );
     refused(ErrorKind::Protocol, "preamble", cause)
 }
 

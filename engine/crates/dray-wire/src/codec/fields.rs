@@ -200,7 +200,7 @@ fn read_metadata(reader: &mut Reader<'_>) -> Result<Metadata> {
     let seconds = reader.i64("entry.modified.seconds")?;
     let nanoseconds = reader.u32("entry.modified.nanoseconds")?;
     if nanoseconds > 999_999_999 {
-        let why = format_args!("{nanoseconds} nanoseconds are a second or more");
+        let why = format_args!("{nanoseconds} nanoseconds are not less than one second");
         return Err(reader.wrong("entry.modified.nanoseconds", why));
     }
     let mut total = 0;

@@ -108,7 +108,7 @@ fn read_composite(reader: &mut Reader<'_>) -> Result<Layout> {
             targets: read_targets(reader)?,
         };
         if extent.end <= end {
-            let why = format_args!("{} does not come after {end}", extent.end);
+            let why = format_args!("the end {} is not after the previous end {end}", extent.end);
             return Err(reader.wrong("layout.end", why));
         }
         end = extent.end;
@@ -119,7 +119,10 @@ fn read_composite(reader: &mut Reader<'_>) -> Result<Layout> {
         Ok(extent)
     })?;
     if extents.len() < 2 {
-        return Err(reader.wrong("layout.extents", "a composite layout has several extents"));
+        return Err(reader.wrong(
+            "layout.extents",
+            "a composite layout must have at least two extents",
+        ));
     }
     Ok(Layout::Composite(extents.into()))
 }
