@@ -112,5 +112,5 @@ def test_an_unknown_size_is_reported_once_with_the_remedy(
             endpoint, "PATCH", "/v1/transfers/t", {"deadline": later(minutes)}, token=token
         ).json
     [notice] = patched["notices"]
-    assert "give the size as bytes_expected" in notice
+    assert "give the size as `bytes_expected`" in notice
     assert not patched["promised"]

@@ -354,7 +354,7 @@ fn not_found(id: &str) -> Error {
     // The error is logged, and a log must not contain arbitrary text of a caller.
     let cause = match shown_id(id) {
         Some(id) => format!("the transfer {id:?} does not exist, or belongs to another owner"),
-        None => "the id in the path is not valid".to_owned(),
+        None => "the id in the URL is not valid".to_owned(),
     };
     Error::new(ErrorKind::NotFound, End::Here, "find the transfer")
         .cause(cause)
@@ -374,8 +374,10 @@ fn read_cursor(cursor: Option<&str>) -> Result<i64> {
         None => Ok(i64::MAX),
         Some(text) => text.parse().map_err(|_| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the cursor")
-                .cause("the cursor was not returned for this list")
-                .remedy("give the value of `next` of the previous page, or omit the cursor")
+                .cause("the cursor does not belong to this list")
+                .remedy(
+                    "use the value `next` from the previous page as the cursor, or omit the cursor",
+                )
         }),
     }
 }

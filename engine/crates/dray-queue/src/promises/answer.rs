@@ -216,7 +216,7 @@ impl<'a> Names<'a> {
                 (why, answer)
             }
             Obstacle::Ceiling => (
-                "the rate_max of the transfer is too low for the deadline".to_owned(),
+                "`rate_max` of the transfer is too low for the deadline".to_owned(),
                 plain("rate_max"),
             ),
             Obstacle::Window => (over(request), plain("deadline")),
@@ -237,8 +237,8 @@ impl<'a> Names<'a> {
         let earliest = miss.earliest.map(settled);
         let cause = match &miss.cause {
             Cause::Resource(id, others) => format!(
-                "{} no longer suffices for all promises; the endpoint keeps the promises of {} \
-                    other transfers",
+                "{} no longer suffices for all promises: the endpoint breaks this promise, and \
+                    keeps the promises of {} other transfers",
                 self.places.words(*id),
                 others.len()
             ),
@@ -273,8 +273,8 @@ fn over(request: Option<&Request>) -> String {
     match times {
         Some((deadline, Some(begin))) if begin.after(SETTLE) >= deadline => {
             format!(
-                "the deadline {deadline} of the transfer leaves no time after not_before \
-                {begin}"
+                "the deadline {deadline} of the transfer leaves no time after `not_before` \
+                ({begin})"
             )
         }
         Some((deadline, _)) => format!("the deadline {deadline} of the transfer has passed"),

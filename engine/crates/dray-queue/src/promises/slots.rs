@@ -141,8 +141,8 @@ impl BrokerState {
                 continue;
             };
             let whose = match unseated.lack {
-                Lack::OfOwner => "the owner may have (limits.per_owner_active)",
-                Lack::InAll => "this endpoint may run (limits.transfers_active)",
+                Lack::OfOwner => "the owner may have (`limits.per_owner_active`)",
+                Lack::InAll => "this endpoint may run (`limits.transfers_active`)",
             };
             let found = misses.iter().position(|(other, _)| other == key);
             let miss = MissAnswer {

@@ -277,15 +277,15 @@ impl Resources {
         if !wish.resources.iter().any(is_known) {
             let names: Vec<String> = wish.resources.iter().map(|id| self.words(*id)).collect();
             reasons.push(format!(
-                "not promised: the rate of {} is not known yet; set `rate` in the endpoint's \
-                    configuration",
+                "not promised: no rate that limits the transfer is known yet ({}); set `rate` in \
+                    the endpoint's configuration",
                 names.join(", ")
             ));
         }
         if ask.bytes.is_none() && wish.floor.0 == 0 {
             let cause = "not promised yet: the size of the transfer is unknown until the files \
-                are listed; give the size as bytes_expected (dray cp: --bytes) to get a promise \
-                earlier";
+                are listed; give the size as `bytes_expected` (dray cp: --bytes) to get a \
+                promise earlier";
             reasons.push(cause.to_owned());
         }
         reasons

@@ -116,7 +116,9 @@ pub(super) fn look_at_pages(connection: &Connection, path: &Path) -> Result<()> 
         bytes if bytes <= PAGES_BYTES_MAX => "PRAGMA quick_check(1)",
         _ => {
             let path = path.display();
-            tracing::warn!("{path} is too large for a check at the start: {bytes} bytes");
+            tracing::warn!(
+                "{path} ({bytes} bytes) is too large to be checked when the endpoint starts"
+            );
             return Ok(());
         }
     };

@@ -159,7 +159,7 @@ impl Queue {
         let (attempt, offset) = read_cursor(query.cursor.as_deref(), row.attempt)?;
         if attempt != row.attempt {
             return Err(bad_cursor(
-                "the cursor was returned for an earlier attempt of the transfer",
+                "the cursor belongs to an earlier attempt of the transfer",
             ));
         }
         let failed = |error: std::io::Error| io("read the list of files", &path, &error);
@@ -194,7 +194,7 @@ fn read_cursor(cursor: Option<&str>, attempt: u32) -> Result<(u32, u64)> {
     };
     let parts = text.split_once('-');
     let read = parts.and_then(|(attempt, at)| Some((attempt.parse().ok()?, at.parse().ok()?)));
-    read.ok_or_else(|| bad_cursor("the cursor was not returned for this list"))
+    read.ok_or_else(|| bad_cursor("the cursor does not belong to this list"))
 }
 
 fn read_page(

@@ -53,7 +53,7 @@ impl Quota {
                 .cause(cause)
                 .remedy(format!(
                     "try again when some transfers have ended, or ask the administrator for a \
-                        higher limits.{limit}"
+                        higher `limits.{limit}`"
                 ))
         };
         if self.live >= self.limits.all {

@@ -36,7 +36,7 @@ pub(super) fn resolve(
     path: &Path,
     is_own: impl Fn(&str) -> bool,
 ) -> Result<()> {
-    let failed = sql("resolve the routes");
+    let failed = sql("resolve the URLs of transfers");
     let transaction = connection.transaction().map_err(&failed)?;
     let mut after = i64::MIN;
     loop {
@@ -91,7 +91,7 @@ fn resolve_one(
                     let route = json(&route).map_err(to_sql)?;
                     statement.execute((row.seq, route))
                 })
-                .map_err(sql("store the route"))?;
+                .map_err(sql("store the resolved URLs of the transfer"))?;
             Ok(())
         }
         Err(_) if !row.is_needed => Ok(()),
@@ -136,7 +136,7 @@ fn check(connection: &Connection, path: &Path) -> Result<()> {
         let id: String = row.get(0).map_err(&failed)?;
         let route: Option<String> = row.get(1).map_err(&failed)?;
         if let Err(error) = serde_json::from_str::<Route>(&route.unwrap_or_default()) {
-            let what = format!("the route of transfer {id} cannot be read: {error}");
+            let what = format!("the resolved URLs of transfer {id} cannot be read: {error}");
             return Err(damaged(path, what));
         }
     }

@@ -517,7 +517,7 @@ fn unattended(row: &Row) -> Error {
     let seconds = row.request.bound_seconds.unwrap_or_default();
     Error::new(ErrorKind::Unattended, End::Here, "run the transfer")
         .cause(format!(
-            "for {seconds} seconds, the limit that bound_seconds of the request sets"
+            "the last question was {seconds} seconds ago, the limit in `bound_seconds`"
         ))
         .remedy("submit the same transfer again to resume")
 }

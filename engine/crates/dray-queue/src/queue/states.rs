@@ -251,7 +251,7 @@ fn refused(at: Standing, verb: &str) -> Error {
         ),
         _ if at.is_leaving() => (
             "the transfer is being cancelled".to_owned(),
-            "try again in a moment: a cancelled transfer can be retried",
+            "try again in a moment, when the transfer is cancelled",
         ),
         (State::Active, Some(Wish::Pause)) if verb == "retry" => (
             "the transfer is being paused".to_owned(),

@@ -212,7 +212,7 @@ fn end_file(
 fn no_request(id: &str) -> Error {
     let cause = match dray_api::shown_id(id) {
         Some(id) => format!("the tape request {id:?} does not exist, or belongs to another owner"),
-        None => "the id in the path is not valid".to_owned(),
+        None => "the id in the URL is not valid".to_owned(),
     };
     Error::new(ErrorKind::NotFound, End::Here, "find the tape request")
         .cause(cause)

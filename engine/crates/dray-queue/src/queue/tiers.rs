@@ -359,7 +359,7 @@ impl Tiers<'_> {
     /// # Errors
     /// Errors of the database.
     pub fn restarts(&self, tier: &str) -> Result<BTreeMap<String, Restarts>> {
-        let failed = sql("count restarts");
+        let failed = sql("look up the restarts of applications");
         self.0.read(|connection| {
             let mut statement = connection
                 .prepare_cached(

@@ -192,7 +192,7 @@ impl Tiers<'_> {
                 let cause = "another write job of this version has not ended";
                 return Err(refused(
                     cause,
-                    "complete or delete that job, or wait for its expiry",
+                    "complete or delete the other write job, or wait until it expires",
                 ));
             }
             insert(connection, &job)?;
@@ -300,7 +300,7 @@ impl Tiers<'_> {
                 let cause = "the state of the version changed during the call";
                 return Err(refused(
                     cause,
-                    "send the call to complete the write job again",
+                    "repeat the call that completes the write job",
                 ));
             }
             if !update(connection, WriteState::Granted, &job)? {

@@ -231,8 +231,14 @@ fn a_route_or_request_that_cannot_be_read_is_damage() {
     queue.submit(by("alice", request("t"))).expect("taken");
     drop(queue);
     let changes = [
-        ("route = '{}'", "the route of transfer t cannot be read"),
-        ("route = '{'", "the route of transfer t cannot be read"),
+        (
+            "route = '{}'",
+            "the resolved URLs of transfer t cannot be read",
+        ),
+        (
+            "route = '{'",
+            "the resolved URLs of transfer t cannot be read",
+        ),
         (
             "route = NULL, request = '{}'",
             "the request of transfer t cannot be read",
