@@ -18,8 +18,8 @@ use std::time::Duration;
 const OLDEST: usize = 50;
 
 pub(super) const ENTRY: Entry = Entry {
-    description: "By class, then priority, then the weights of owners and activities; never \
-        holds a running transfer.",
+    description: "The highest class first; within a class, the highest priority; within a \
+        priority, owners and activities by weight. Never holds a running transfer.",
     precedence: "other transfers move first",
     max_running: MaxRunning::Ignored,
     candidates: |_, load| {

@@ -7,7 +7,7 @@ use super::{
 use dray_core::Time;
 
 pub(super) const ENTRY: Entry = Entry {
-    description: "In the order of submission.",
+    description: "Transfers run in the order of submission.",
     precedence: "transfers that were submitted earlier move first",
     max_running: MaxRunning::Default(usize::MAX),
     candidates: |_, load| Some(Candidates::first(Lines::Ages, load.running_max)),

@@ -11,9 +11,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub(super) const ENTRY: Entry = Entry {
-    description: "By class, then priority from 0 to 9; a transfer of higher priority displaces a \
-        running transfer of lower priority after at most one object.",
-    precedence: "transfers of a higher priority or class move first",
+    description: "The highest class first; within a class, the highest priority (9 before 0). A \
+        transfer of higher priority displaces a running transfer of lower priority after at most \
+        one object.",
+    precedence: "transfers of a higher class, or of a higher priority in the same class, \
+        move first",
     max_running: MaxRunning::Default(1),
     candidates: |_, load| Some(Candidates::first(Lines::Ages, load.running_max)),
     make: |settings| Box::new(Priority::new(settings.running_max(), settings.aging)),

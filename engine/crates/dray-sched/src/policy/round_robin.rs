@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 pub(super) const ENTRY: Entry = Entry {
-    description: "Owners, or pairs of endpoints, take turns of `quota` bytes.",
+    description: "Owners, or pairs of endpoints, take turns; a turn is `quota` bytes.",
     precedence: "other owners' transfers move first",
     max_running: MaxRunning::Default(1),
     candidates: |settings, load| {

@@ -107,8 +107,8 @@ impl fmt::Display for TooLarge {
         let most = capacity.saturating_sub(self.kept_bytes);
         write!(
             f,
-            "{bytes} bytes exceed the {most} bytes that the tier can free: of its capacity of \
-             {capacity} bytes, {} bytes must stay (",
+            "{bytes} bytes exceed the {most} bytes that the tier can provide: of the tier's \
+             {capacity} bytes, {} bytes must stay occupied (",
             self.kept_bytes
         )?;
         let mut is_first = true;

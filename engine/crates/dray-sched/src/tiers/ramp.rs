@@ -51,7 +51,8 @@ impl fmt::Display for Overflow {
         write!(
             f,
             "the applications write {:.0} bytes per period, but the tier can take at most {:.0} \
-                bytes: its capacity of {:.0} bytes, divided by 1 - read_max/write_min",
+                bytes per period: the tier's capacity ({:.0} bytes) divided by (1 - \
+                read_max/write_min)",
             self.dwpp, self.bound, self.capacity
         )
     }
