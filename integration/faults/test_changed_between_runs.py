@@ -116,7 +116,7 @@ def test_a_flipped_byte_costs_its_object(bench: Bench, way: str) -> None:
     assert report["bytes_sent"] == SIZE - broken.safe + OBJECT
     if way == "cp":
         notice = (
-            f"{OBJECT} of {broken.safe} bytes that the log lists in the partial file do not match "
+            f"{OBJECT} of the {broken.safe} logged bytes of the partial file do not match "
             "the checksums in the log"
         )
         assert notice in str(report["notices"])

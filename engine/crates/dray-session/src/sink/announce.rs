@@ -161,7 +161,7 @@ impl Sink {
         }
         if live_count >= self.config.live_entries_max as usize {
             return Err(format!(
-                "the source announced more than {} entries that are unfinished",
+                "more than {} announced entries are unfinished",
                 self.config.live_entries_max
             ));
         }
@@ -213,7 +213,7 @@ impl Sink {
             Ok(path) if self.paths.contains_key(&path) => {
                 let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "accept the name")
                     .cause("two files or folders of the transfer have the same path")
-                    .remedy("copy the two to different folders");
+                    .remedy("copy the two files or folders to different folders");
                 (path, Some(error))
             }
             Ok(path) => {

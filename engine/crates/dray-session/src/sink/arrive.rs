@@ -531,7 +531,7 @@ impl Sink {
             // A source may split one long question into several messages.
             known.asked.entry(stream).or_default().extend(blocks);
         } else {
-            let cause = "the source asked about too many streams or objects".to_owned();
+            let cause = "the source asked about too many lost streams or objects".to_owned();
             self.violation(peer, ErrorKind::LimitExceeded, cause);
         }
     }

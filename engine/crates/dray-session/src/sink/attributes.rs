@@ -88,7 +88,9 @@ impl Sink {
                 .cause(format!(
                     "the attribute {name} belongs to a storage system and is not copied"
                 ))
-                .remedy("the storage system at the destination sets its own attributes");
+                .remedy(
+                    "nothing to do: the destination's storage system sets such attributes itself",
+                );
             self.out.push_back(Effect::Report(Event::Notice(notice)));
         }
         Ok(())

@@ -91,7 +91,7 @@ pub fn refusal(overwrite: Overwrite, stands: FileKind, operation: &str) -> Optio
 pub fn special_file_exists(operation: &str) -> Error {
     Error::new(ErrorKind::AlreadyExists, End::Sink, operation)
         .cause("a device, pipe or socket with this name exists, and dray never replaces it")
-        .remedy("choose another destination; null: discards all data")
+        .remedy("choose another destination, or `null:` to discard all data")
 }
 
 impl Sink {

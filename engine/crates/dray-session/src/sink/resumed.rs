@@ -47,8 +47,8 @@ impl Sink {
             let notice = Error::new(ErrorKind::ChecksumMismatch, End::Sink, "resume the file")
                 .file(&path)
                 .cause(format!(
-                    "{lost} of {said} bytes that the log lists in the partial file do not match \
-                        the checksums in the log"
+                    "{lost} of the {said} logged bytes of the partial file do not match the \
+                        checksums in the log"
                 ))
                 .remedy("the damaged bytes are sent again; check the sink's storage");
             self.out.push_back(Effect::Report(Event::Notice(notice)));

@@ -440,11 +440,13 @@ fn in_failed_folder(error: &Error) -> Error {
         cause => cause,
     };
     let remedy = match error.remedy.as_str() {
-        "" => "correct the folder and run the same command again",
+        "" => "make it possible to create the folder, then run the same command again",
         remedy => remedy,
     };
     Error::new(error.kind, End::Sink, "make the entry")
         .status(error.status)
-        .cause(format!("the folder above it could not be created: {cause}"))
+        .cause(format!(
+            "the folder that contains the entry could not be created: {cause}"
+        ))
         .remedy(remedy)
 }
