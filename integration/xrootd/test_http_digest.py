@@ -212,5 +212,5 @@ def test_a_malformed_set_of_addresses_fails_the_copy(
     make(web.data, "a", CONTENT)
     said = failure(ask(bare, f"{sink.url}/b", f"Source: {web.url}/a"))
     assert "deny_addresses" in said
-    assert "neither local, private" in said
+    assert "is not `local`, `private`" in said
     assert web.requests() == []

@@ -55,8 +55,8 @@ impl FromStr for AddressSet {
                 .map(Self::Network)
                 .ok_or_else(|| {
                     format!(
-                        "{text:?} is neither local, private, a network (192.0.2.0/24) nor an \
-                            address"
+                        "{text:?} is not `local`, `private`, an address or a network such as \
+                            192.0.2.0/24"
                     )
                 }),
         }
@@ -226,7 +226,7 @@ mod tests {
             "::ffff:10.0.0.0/104",
         ] {
             let error = text.parse::<AddressSet>().expect_err(text);
-            assert!(error.contains("neither local"), "{error}");
+            assert!(error.contains("is not `local`, `private`"), "{error}");
         }
     }
 }

@@ -163,7 +163,7 @@ impl Client {
                 return Err(self
                     .fault(ErrorKind::Unsupported, ask)
                     .cause(format!(
-                        "{} takes the text after the question mark in the name as parameters",
+                        "{} reads the part of the file name after the question mark as parameters",
                         answer.place.origin
                     ))
                     .remedy("rename the file to a name without a question mark"));
@@ -189,8 +189,8 @@ impl Client {
                 return Err(self
                     .fault(ErrorKind::Unsupported, ask)
                     .cause(format!(
-                        "{} redirects to a different file name, whose percent-encoding can be \
-                            decoded in two ways",
+                        "{} redirects to a different file name, perhaps because the requested \
+                            name contains # or %HH",
                         answer.place.origin
                     ))
                     .remedy("use the address of the server that holds the file"));
@@ -200,7 +200,7 @@ impl Client {
                 return Err(self
                     .fault(ErrorKind::Unauthorized, ask)
                     .cause(format!(
-                        "{} redirects to {}, an address of this host, which dray does not follow",
+                        "{} redirects to {}, an address of this host; dray does not follow this",
                         answer.place.origin, next.origin
                     ))
                     .remedy("if you trust the new server, use the new address in the command"));
@@ -458,8 +458,14 @@ fn meaning(status: u16) -> (ErrorKind, &'static str) {
             "run the same command again when no program writes to the file",
         ),
         423 | 425 | 429 | 503 => (ErrorKind::Busy, "try again later"),
-        500..=599 => (ErrorKind::Other, "see the log of the web server"),
-        _ => (ErrorKind::Other, "see the log of the web server"),
+        500..=599 => (
+            ErrorKind::Other,
+            "look for the cause in the log of the web server",
+        ),
+        _ => (
+            ErrorKind::Other,
+            "look for the cause in the log of the web server",
+        ),
     }
 }
 

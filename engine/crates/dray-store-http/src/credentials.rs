@@ -66,8 +66,8 @@ impl Credentials {
                 .any(|ours| name.eq_ignore_ascii_case(ours));
             if !is_name || is_ours || !is_visible(value) {
                 let cause = format!(
-                    "dray sets the header {name:?} itself, or its name or value has characters \
-                        that a header cannot have"
+                    "dray itself sets the header {name:?}, or the header has characters that \
+                        its name or value must not contain"
                 );
                 return Err(unusable(cause).remedy("omit or correct this header"));
             }

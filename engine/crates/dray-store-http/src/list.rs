@@ -48,7 +48,7 @@ impl Folders {
             let fault = Error::new(ErrorKind::Unsupported, self.0.end, OPERATION);
             return Err(fault
                 .file(folder)
-                .cause("the server does not list folders (WebDAV's PROPFIND)")
+                .cause("the server does not list folders (the method PROPFIND of WebDAV)")
                 .remedy("copy the files of the folder one by one"));
         };
         let is_folder = |found: &DavEntry| found.path == *folder && found.is_folder;

@@ -125,7 +125,7 @@ impl HttpStore {
                     checksum.same_algorithm(&sums)
                 );
                 Err(fault.file(path).cause(cause).remedy(
-                    "check if the file is damaged, then request the copy again with its checksum",
+                    "check whether the file is damaged, then copy it again with the right checksum",
                 ))
             }
             _ => verify(server, sending, state.len(), &sums, tell),

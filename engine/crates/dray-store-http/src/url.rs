@@ -152,7 +152,7 @@ impl HttpUrl {
                 let is_plain = query.iter().all(|byte| (0x21..0x7f).contains(byte));
                 let text = std::str::from_utf8(query).ok().filter(|_| is_plain);
                 text.map(str::to_owned)
-                    .ok_or_else(|| bad("characters after the question mark must be escaped"))
+                    .ok_or_else(|| bad("characters after the question mark must be written as %HH"))
             })
             .transpose()?;
         Ok(Some(Self {
@@ -212,7 +212,8 @@ pub(crate) fn read_path(text: &[u8]) -> Result<RelPath, String> {
         if part.is_empty() {
             continue;
         }
-        let bytes = decode(part).ok_or("the address contains an invalid escape")?;
+        let bytes =
+            decode(part).ok_or("the address contains a % without two hexadecimal digits")?;
         let name = Name::new(&bytes).map_err(|error| error.cause)?;
         path = path.join(&name).map_err(|error| error.cause)?;
     }
