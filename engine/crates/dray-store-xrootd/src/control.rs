@@ -111,8 +111,8 @@ impl RemoteControl {
                 let error = Server::error(ErrorKind::Busy, "open the control file", &self.path);
                 return Err(error
                     .cause(
-                        "the server still serves the replaced file, because a client has this \
-                        file open",
+                        "the server still serves the replaced file, because a client has the \
+                        replaced file open",
                     )
                     .remedy("run the same command again"));
             }

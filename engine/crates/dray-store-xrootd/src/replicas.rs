@@ -59,7 +59,7 @@ impl ReplicaReader {
             return Err(
                 Error::new(ErrorKind::Unreachable, End::Source, "open the file").cause(
                     "the server of this replica failed a short time ago, so dray does not \
-                        ask it again yet",
+                        use the server yet",
                 ),
             );
         }

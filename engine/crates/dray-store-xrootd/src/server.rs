@@ -130,7 +130,7 @@ fn check_names(path: &RelPath) -> Result<()> {
         ),
         None if names.any(|name| name.len() > NAME_BYTES_MAX) => (
             ErrorKind::NameTooLong,
-            "an XRootD server lists at most 254 bytes of a name",
+            "the name is longer than the 254 bytes that an XRootD server can list",
         ),
         None => return Ok(()),
     };

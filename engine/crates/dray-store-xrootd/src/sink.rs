@@ -135,7 +135,7 @@ impl XrootdSink {
         }
         Err(Server::error(ErrorKind::Busy, "open the file", path)
             .cause("other clients still have the replaced file open")
-            .remedy("run the same command again when these clients have closed the file"))
+            .remedy("run the same command again when no client has the replaced file open"))
     }
 }
 
