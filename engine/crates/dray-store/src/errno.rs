@@ -114,13 +114,13 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
 fn meaning_of_rest(errno: Errno) -> (ErrorKind, &'static str) {
     use ErrorKind as K;
     match errno {
-        Errno::TIMEDOUT => (K::TimedOut, "check the server of the storage"),
+        Errno::TIMEDOUT => (K::TimedOut, "check the storage server"),
         Errno::HOSTDOWN
         | Errno::HOSTUNREACH
         | Errno::NOTCONN
         | Errno::CONNREFUSED
         | Errno::CONNRESET
-        | Errno::SHUTDOWN => (K::Unreachable, "check the server of the storage"),
+        | Errno::SHUTDOWN => (K::Unreachable, "check the storage server"),
         Errno::OPNOTSUPP | Errno::NOSYS | Errno::SPIPE => (
             K::Unsupported,
             "use a folder on a file system that supports this operation",

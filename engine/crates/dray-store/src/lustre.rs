@@ -30,7 +30,7 @@ pub const LAYOUT_BYTES_MAX: usize = 64 * 1024;
 pub fn stripes_refused(end: End, words: &str) -> Error {
     Error::new(ErrorKind::Unsupported, end, "set the stripes of new files")
         .cause(format!("{words} is not a folder on a Lustre file system"))
-        .remedy("omit the stripes (option --stripe, field stripe), or choose a folder on Lustre")
+        .remedy("omit the stripes (`--stripe` or the field `stripe`), or choose a folder on Lustre")
 }
 
 /// `LOV_USER_MAGIC_V1`: one component, without a pool name.

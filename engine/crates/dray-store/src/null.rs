@@ -96,7 +96,7 @@ impl NullStore {
     fn not_found(&self, operation: &str, path: &RelPath) -> Error {
         Error::new(ErrorKind::NotFound, self.end, operation)
             .file(path)
-            .cause("the null store has no such entry")
+            .cause("the null end has no such file or folder")
     }
 }
 
@@ -140,7 +140,7 @@ impl Store for NullStore {
                 (tree.files_per_folder, file) = (number + 1, Some(number));
             }
             Some((_, Some(_))) | Some((Some(_), None)) => {
-                let cause = "the null store can list only its root or a single file";
+                let cause = "a null end can list only all its files, or a single file";
                 return Err(unsupported(self.end, "list", top, cause));
             }
             _ => return Err(self.not_found("list", top)),
@@ -242,7 +242,7 @@ impl Store for NullStore {
     }
 
     fn open_control(&self, path: &RelPath, _mode: ControlMode) -> Result<Box<dyn ControlFile>> {
-        let cause = "the null store stores no data";
+        let cause = "a null end stores no data";
         Err(unsupported(self.end, "open the control file", path, cause))
     }
 

@@ -66,7 +66,10 @@ impl<R: Readable> ReadOnly<R> {
     fn refuse<T>(&self, operation: &str, path: &RelPath) -> Result<T> {
         Err(Error::new(ErrorKind::ReadOnly, End::Sink, operation)
             .file(path)
-            .cause(format!("dray only reads from {}", self.0.kind()))
+            .cause(format!(
+                "dray can read from {}, but cannot write to it",
+                self.0.kind()
+            ))
             .remedy("choose another destination"))
     }
 }

@@ -116,7 +116,7 @@ impl Set {
             FileKind::Symlink => Some((ErrorKind::PathEscapes, "the folder is a symbolic link")),
             _ => Some((
                 ErrorKind::NotADirectory,
-                "a file has the name of the folder",
+                "a file with the name of the folder exists",
             )),
         };
         if let Some((kind, cause)) = refused {

@@ -186,8 +186,8 @@ impl Marks {
             if mark.is_none() && !is_empty(disk)? {
                 return Err(refused(ErrorKind::InvalidRequest, end)
                     .cause(format!(
-                        "{} has no file .dray-disk, so it is a new disk, but it is not \
-                        empty",
+                        "{} has no file .dray-disk, so dray expects a new, empty disk; but \
+                        the folder is not empty",
                         disk.name
                     ))
                     .remedy("empty the folder, or remove it from the list of folders"));

@@ -101,14 +101,16 @@ impl Stripes {
         }
         if parts.iter().skip(1).any(|part| part.is_metadata) {
             return Err(StripeError(
-                "only the first component of the layout can be on the MDT".to_owned(),
+                "only the first component of the layout can be on the metadata server".to_owned(),
             ));
         }
         if parts
             .iter()
             .any(|part| part.is_metadata && part.end == u64::MAX)
         {
-            return Err(StripeError("a component on the MDT has no end".to_owned()));
+            return Err(StripeError(
+                "a component on the metadata server has no end".to_owned(),
+            ));
         }
         Ok(Self { parts })
     }
@@ -195,7 +197,8 @@ impl FromStr for Stripes {
     type Err = StripeError;
 
     fn from_str(text: &str) -> Result<Self, StripeError> {
-        let wrong = || StripeError("a component of the layout is not END:COUNT:BYTES".to_owned());
+        let wrong =
+            || StripeError("a component of the layout lacks the form END:COUNT:BYTES".to_owned());
         let part = |text: &str| {
             let mut words = text.split(':');
             let mut next = || words.next().ok_or_else(wrong);

@@ -132,7 +132,7 @@ impl PosixStore {
         let place: ErrorContext = self.place(path);
         Err(Error::new(ErrorKind::Busy, place.end, operation)
             .file(path)
-            .cause("another program removes and creates the folder all the time")
+            .cause("another program keeps removing and creating the folder")
             .remedy("stop the other program, and try again"))
     }
 }

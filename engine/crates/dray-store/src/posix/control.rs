@@ -203,7 +203,8 @@ impl ControlFile for PosixControl {
     }
 
     fn truncate(&self, size_bytes: u64) -> Result<()> {
-        rustix::fs::ftruncate(self.file(), size_bytes).map_err(self.named("cut the control file"))
+        rustix::fs::ftruncate(self.file(), size_bytes)
+            .map_err(self.named("shorten the control file"))
     }
 
     fn replace(&self, bytes: &[u8]) -> Result<()> {

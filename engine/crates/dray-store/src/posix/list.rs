@@ -49,7 +49,7 @@ impl PosixStore {
         if options.links == Links::Follow && *self.root.scope() == LinkScope::Never {
             return Err(Error::new(ErrorKind::InvalidRequest, self.end, "list")
                 .file(top)
-                .cause("the request follows links, but this root does not follow links")
+                .cause("the request asks to follow links, but this root does not permit this")
                 .remedy("use --links keep or --links refuse"));
         }
         let mut lister = PosixLister {

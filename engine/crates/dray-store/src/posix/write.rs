@@ -284,7 +284,7 @@ impl Partial for PosixPartial {
         }
         let to = (self.fd.as_fd(), range.offset);
         let shared = share::share((from, offset), to, range.length)
-            .map_err(self.unwritten("share blocks with the file"))?;
+            .map_err(self.unwritten("let the file share the blocks of another file"))?;
         if !shared {
             self.may_share.store(false, Ordering::Relaxed);
         }

@@ -61,9 +61,9 @@ impl RateInTime {
                 read.each = read_seconds(each)?;
                 continue;
             }
-            let (rate, seconds) = part
-                .split_once('@')
-                .ok_or_else(|| format!("{part:?}: write a change as RATE@SECONDS"))?;
+            let (rate, seconds) = part.split_once('@').ok_or_else(|| {
+                format!("{part:?} is not a change of the rate; write RATE@SECONDS")
+            })?;
             let from = read_seconds(seconds)?;
             if read.later.last().is_some_and(|(last, _)| *last >= from) {
                 return Err(format!(
