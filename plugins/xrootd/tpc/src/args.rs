@@ -23,8 +23,8 @@ fn usage(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "run the command")
         .cause(cause)
         .remedy(
-            "let the XRootD server start this program: write ofs.tpc ... pgm dray-xrootd-tpc \
-             [--config FILE] in the server's configuration",
+            "let the XRootD server start this program: write `ofs.tpc ... pgm dray-xrootd-tpc \
+             [--config FILE]` in the server's configuration",
         )
 }
 

@@ -460,7 +460,9 @@ pub(crate) fn forget(placeholder: &Placeholder, destination: &Path, local_root: 
     });
     // Log this error. The client gets the reason why the copy cannot start.
     if let Err(error) = forgotten {
-        log::note(&format!("the file is not published: {error}"));
+        log::note(&format!(
+            "the placeholder at the destination was not removed: {error}"
+        ));
     }
 }
 

@@ -268,7 +268,7 @@ impl FinalCheck {
                     "the source's server gave no checksum for comparison: {why}"
                 ))
                 .remedy(
-                    "set compare = \"offered\" to also copy files for which the \
+                    "set `compare = \"offered\"` to also copy files for which the \
                     source's server has no checksum",
                 ));
         }
@@ -322,7 +322,7 @@ fn too_slow(cause: &str, timed_out: &Error) -> Error {
         ))
         .remedy(
             "request the copy again when the source's server has computed the checksum, or set a \
-                higher compare_seconds",
+                higher `compare_seconds`",
         )
 }
 

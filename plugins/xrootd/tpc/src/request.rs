@@ -85,8 +85,8 @@ impl Request {
         let demanded = read_repr_digest(&self.repr_digest);
         if demanded.is_none() && !self.repr_digest.trim().is_empty() {
             log::note(
-                "the header Repr-Digest contains no checksum of the algorithms adler and crc32c; \
-                    dray ignores the header",
+                "the header Repr-Digest contains no checksum of the algorithms `adler` and \
+                    `crc32c`; dray ignores the header",
             );
         }
         match (demanded, self.checksum) {
@@ -183,7 +183,7 @@ fn read_words(mut words: impl Iterator<Item = OsString>) -> Result<Config> {
             Some("--config") => named = words.next(),
             _ => {
                 return Err(invalid(
-                    "the only arguments are --request and --config FILE",
+                    "an argument is unknown; use only --request and --config FILE",
                 ));
             }
         }
@@ -197,7 +197,7 @@ fn read_request(input: impl BufRead) -> Result<Request> {
     let read = input.read_line(&mut line);
     read.map_err(|error| invalid(format!("the request cannot be read, {error}")))?;
     if !line.ends_with('\n') {
-        return Err(invalid("the request is cut off, or too long"));
+        return Err(invalid("the request is incomplete or too long"));
     }
     // Do not show serde's message, because it may contain parts of the request.
     let request: Request = serde_json::from_str(&line).map_err(|error| {

@@ -47,7 +47,7 @@ pub(crate) fn ask(
     let server = source.url().host();
     if deaf.holds(server) {
         log::note(&format!(
-            "skipping the endpoint lookup at {server}: none was found within the last hour"
+            "skipping the endpoint lookup at {server}: a lookup within the last hour found none"
         ));
         return Ok(None);
     }
