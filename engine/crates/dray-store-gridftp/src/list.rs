@@ -64,7 +64,7 @@ impl FolderSource for Folders {
             return Err(self.refused(
                 path,
                 "GridFTP cannot transport a name with a line break",
-                "rename the file at its server",
+                "rename the file on the server",
             ));
         }
         match (found.kind, found.is_link) {

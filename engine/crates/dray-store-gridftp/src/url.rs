@@ -100,7 +100,7 @@ pub(crate) fn for_library(root: &Url, path: &RelPath, end: End) -> Result<CStrin
         Error::new(ErrorKind::Unsupported, end, "name the file")
             .file(path)
             .cause("GridFTP cannot transport a name with a line break")
-            .remedy("rename the file at its server")
+            .remedy("rename the file on the server")
     };
     let whole = root.path.join_path(path)?;
     if whole.as_bytes().iter().any(|byte| REFUSED.contains(byte)) {
