@@ -282,9 +282,9 @@ fn unreachable_cluster(errno: Errno, user: &str) -> Error {
     match errno {
         Errno::PERMISSION | Errno::ACCESS | Errno::NOT_FOUND | Errno(95) => {
             let said = error.cause.clone();
-            error
-                .cause(format!("{said} (user client.{user})"))
-                .remedy("check the user and its keyring (?user=NAME&keyring=FILE)")
+            error.cause(format!("{said} (user client.{user})")).remedy(
+                "check the Ceph user and the keyring of this user (?user=NAME&keyring=FILE)",
+            )
         }
         _ => Error {
             kind: ErrorKind::Unreachable,
