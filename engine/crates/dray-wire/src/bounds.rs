@@ -159,7 +159,11 @@ pub fn check_entry(entry: &Entry) -> Result<()> {
     if let EntryKind::Symlink { target } = &entry.kind
         && target.len() > SYMLINK_BYTES_MAX
     {
-        return over("bytes in the link's text", target.len(), SYMLINK_BYTES_MAX);
+        return over(
+            "bytes in the target of the link",
+            target.len(),
+            SYMLINK_BYTES_MAX,
+        );
     }
     let xattrs = &entry.metadata.xattrs;
     if xattrs.len() > XATTRS_MAX {
