@@ -86,7 +86,7 @@ def test_json_has_the_model_and_the_samples(tmp_path: Path) -> None:
 
 def test_bad_input_gets_one_clear_error(tmp_path: Path) -> None:
     cases: list[tuple[list[str | Path], int, str, str]] = [
-        ([tmp_path / "missing", tmp_path], 3, "missing", "name an existing folder"),
+        ([tmp_path / "missing", tmp_path], 3, "missing", "give an existing folder"),
         ([tmp_path, tmp_path, "--size", "1000TiB"], 3, "are free", "smaller --size"),
         ([tmp_path, tmp_path, "--size", "1MiB"], 2, "64.0 MiB", "--size"),
         ([tmp_path, tmp_path, "--time", "2m"], 2, "at most 60s", "--time"),

@@ -202,9 +202,9 @@ fn failed(what: &str, folder: &Path, error: &io::Error) -> Error {
     let operation = format!("{what} the folder {}", folder.display());
     let remedy = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-            "name an existing folder of each device"
+            "give an existing folder on each device"
         }
-        io::ErrorKind::PermissionDenied => "name a folder that you may write to",
+        io::ErrorKind::PermissionDenied => "give a folder in which you may create files",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "free space, or give a smaller --size"
         }

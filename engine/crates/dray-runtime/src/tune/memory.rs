@@ -197,7 +197,7 @@ impl Pairs {
         if let Err(error) = write(&self.file, &written) {
             let file = self.file.display();
             (self.warn)(&format!(
-                "cannot save the tuned numbers of streams in {file}: {error}. dray measures the \
+                "cannot save the measured numbers of streams in {file}: {error}. dray measures the \
                     numbers again at the next start. Check the folder and its permissions"
             ));
         }
@@ -218,7 +218,7 @@ impl Unread {
         match self {
             Self::Damaged(cause) => set_aside(file, cause),
             Self::Now(error) => format!(
-                "cannot read the tuned numbers of streams in {}: {error}. The file stays \
+                "cannot read the measured numbers of streams in {}: {error}. The file stays \
                  unchanged, and new numbers are not saved. Permit the program's user to read the \
                  file",
                 file.display()
@@ -268,8 +268,8 @@ fn set_aside(file: &Path, cause: &str) -> String {
     };
     let file = file.display();
     format!(
-        "cannot read the tuned numbers of streams in {file}: {cause}. {moved}. dray measures the \
-            numbers again; no other data is lost"
+        "cannot read the measured numbers of streams in {file}: {cause}. {moved}. dray measures \
+            the numbers again; no other data is lost"
     )
 }
 
