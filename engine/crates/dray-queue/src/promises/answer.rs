@@ -149,15 +149,15 @@ impl<'a> Names<'a> {
                 answer.reasons.clone_from(&words);
             } else {
                 answer.reasons = vec![format!(
-                    "the transfers of the request are promised only together, and the transfer \
-                        {} of the request is refused",
+                    "the endpoint promises all transfers of the request or none, and it refuses \
+                        transfer {}",
                     asks[at].id
                 )];
             }
             if let Some(earliest) = earliest {
-                answer
-                    .reasons
-                    .push(format!("the deadline {earliest} could be promised"));
+                answer.reasons.push(format!(
+                    "the endpoint could promise the deadline {earliest}"
+                ));
             }
             answer
         });
@@ -245,7 +245,7 @@ impl<'a> Names<'a> {
             Cause::Slow => "the transfer does not reach the rate that this endpoint permits, \
                 because the other endpoint, a disk or the files are slow"
                 .to_owned(),
-            _ => "the deadline or the end of the promised time has passed".to_owned(),
+            _ => "the deadline, or the end of the time with a promised rate, has passed".to_owned(),
         };
         MissAnswer {
             cause,

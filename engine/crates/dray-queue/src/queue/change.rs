@@ -93,7 +93,7 @@ impl Queue {
                 let operation = "try the transfer again";
                 return Err(Error::new(ErrorKind::Busy, End::Here, operation)
                     .cause("another request changed the URLs of the transfer at the same time")
-                    .remedy("read the transfer with GET, then retry the transfer again"));
+                    .remedy("read the transfer with GET, then send the retry request again"));
             }
             row.route = Some(submission.route);
             row.claim = submission.claim;

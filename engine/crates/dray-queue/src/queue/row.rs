@@ -339,7 +339,7 @@ impl Row {
             Error::new(ErrorKind::InvalidRequest, End::Here, "run the transfer")
                 .cause(
                     "an older version of dray stored the transfer, and this version cannot \
-                    read its URLs",
+                    read the URLs of the transfer",
                 )
                 .remedy("submit the transfer again")
         })

@@ -138,7 +138,10 @@ pub(super) fn check_reuse(
         return Ok(());
     }
     taken(
-        &format!("the staging entry of {} already has this id", row.fast_path),
+        &format!(
+            "the staging entry of {} already has the requested id",
+            row.fast_path
+        ),
         "choose another id, or evict the existing entry first",
     )
 }

@@ -145,7 +145,8 @@ fn take_all(
             let error = Error::new(ErrorKind::Cancelled, End::Here, "submit the transfer")
                 .cause("another request of the batch was refused")
                 .remedy(
-                    "submit the batch again without the refused request, or with \"atomic\": false",
+                    "submit the batch again without the refused request, or with \
+                        `\"atomic\": false`",
                 );
             *one = Err(error.into());
         }

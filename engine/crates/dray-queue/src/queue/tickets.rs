@@ -124,8 +124,8 @@ fn check_room(connection: &Connection, owner: &str, per_owner: u64) -> Result<()
                 "{owner} already has {kept} tickets, which is the limit"
             ))
             .remedy(
-                "ask the administrator for a higher tickets.per_owner or a shorter \
-                tickets.lifetime_max",
+                "ask the administrator for a higher `tickets.per_owner` or a shorter \
+                `tickets.lifetime_max`",
             )),
     }
 }

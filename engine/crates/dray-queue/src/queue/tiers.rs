@@ -400,7 +400,7 @@ impl Tiers<'_> {
                     Error::new(ErrorKind::AlreadyExists, End::Here, "stage the version")
                         .cause("the fast copy of the version is being deleted")
                         .remedy(
-                            "try again in some seconds; a transfer then restores the fast copy",
+                            "try again in some seconds; a transfer then copies the slow copy back",
                         ),
                 );
             }
