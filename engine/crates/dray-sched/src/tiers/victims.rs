@@ -143,7 +143,7 @@ impl Reason {
             Self::NotDemoted => "not yet demoted",
             Self::Demoting => "being demoted",
             Self::Pinned => "pinned",
-            Self::EnoughFreed => "not needed for space",
+            Self::EnoughFreed => "enough space is free",
         }
     }
 }
