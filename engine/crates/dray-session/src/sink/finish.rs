@@ -38,7 +38,7 @@ impl Sink {
                     "the file at the source has the checksum {found}, but the checksum \
                         {demanded} is demanded"
                 ))
-                .remedy("check the demanded checksum, or the file at the source");
+                .remedy("correct the demanded checksum, or check the file at the source");
             self.fail(index, error, true);
             return;
         }

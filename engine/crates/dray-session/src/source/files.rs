@@ -144,7 +144,7 @@ impl Source {
             return;
         }
         let cause = format!(
-            "the tree has {} nested folders, which is more than both ends can hold in memory",
+            "the tree has {} nested folders, which is more than the two ends can hold in memory",
             self.open_folders
         );
         let error = Error::new(ErrorKind::LimitExceeded, End::Source, "list the folders")
@@ -256,8 +256,8 @@ impl Source {
             _ => {
                 let bytes = self.config.buffer_bytes;
                 self.protocol_error(format!(
-                    "the sink asked for an object of {object_bytes} bytes, but {bytes} bytes were \
-                        agreed"
+                    "the sink asked for an object of {object_bytes} bytes, but the agreed maximum \
+                        is {bytes} bytes"
                 ));
                 return;
             }
