@@ -165,7 +165,7 @@ impl RemoteControl {
                 "lock the control file",
                 &self.path,
             )
-            .cause("the server allows two clients to write to one file")
+            .cause("the server allows two clients to write to one file at the same time")
             .remedy("remove `nolock` from the export of the path in the server's configuration")),
         }
     }

@@ -278,7 +278,7 @@ fn named(path: &RelPath) -> Result<&[u8]> {
         Error::new(ErrorKind::Unsupported, End::Source, "name the file")
             .file(path)
             .cause("the XRootD client does not accept a name with a question mark")
-            .remedy("rename the file at its server"),
+            .remedy("rename the file on the server"),
     )
 }
 
