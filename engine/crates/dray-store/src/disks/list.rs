@@ -222,7 +222,9 @@ impl DisksLister {
         if found.state.kind == FileKind::Directory {
             let cause = format!("{} has a file where another disk has a folder", of(disk));
             return Ok(Duplicate::Folder(
-                error.cause(cause).remedy("rename the file on this disk"),
+                error
+                    .cause(cause)
+                    .remedy(format!("rename the file on {}", of(disk))),
             ));
         }
         if found.disk != disk {
