@@ -187,7 +187,7 @@ fn sound(arguments: &Arguments) -> ExitCode {
     let missing = coverage.missing(HITS_MIN);
     let has_gaps = arguments.seeds >= SEEDS_FULL && !missing.is_empty();
     if has_gaps {
-        println!("hit fewer than {HITS_MIN} times: {missing:?}");
+        println!("these faults were hit fewer than {HITS_MIN} times: {missing:?}");
     }
     ExitCode::from(u8::from(failing > 0 || thin > 0 || has_gaps))
 }

@@ -483,7 +483,7 @@ impl World {
                 self.say_stuck();
                 self.violate(
                     "session_ends",
-                    "the run stopped: no end has a pending event".into(),
+                    "the run stopped, because neither end has a pending event".into(),
                 );
                 break;
             };
