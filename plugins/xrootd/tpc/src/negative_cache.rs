@@ -114,7 +114,7 @@ fn keep(path: &Path, text: &str) -> Result<()> {
         Error::new(
             ErrorKind::Io,
             End::Here,
-            "store the address of a server without an endpoint",
+            "store that no endpoint was found at a server",
         )
         .cause(error.to_string())
     };

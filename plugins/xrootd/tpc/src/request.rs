@@ -168,8 +168,8 @@ fn for_client(error: Error, there: End) -> Error {
     );
     match is_refused && error.end == there {
         true => error.remedy(
-            "send a token that the other server accepts in the header \
-            TransferHeaderAuthorization",
+            "use the header TransferHeaderAuthorization to send a token that the other server \
+            accepts",
         ),
         false => error,
     }
