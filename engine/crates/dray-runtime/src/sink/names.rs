@@ -106,7 +106,8 @@ impl Names {
         path: &RelPath,
         make: impl Fn(&Name) -> Result<Option<T>>,
     ) -> Result<(Name, T)> {
-        let wrong = |kind| Error::new(kind, End::Sink, "name the partial file").file(path);
+        let wrong =
+            |kind| Error::new(kind, End::Sink, "find a name for the partial file").file(path);
         let final_name = path.name().ok_or_else(|| wrong(ErrorKind::InvalidName))?;
         for turn in 0..2 * TURNS_MAX {
             let Some(name) = self.name_at(&final_name, turn)? else {
