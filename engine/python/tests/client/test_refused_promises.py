@@ -42,11 +42,11 @@ REFUSED = {
     "kind": "not_admitted",
     "status": "permanent",
     "end": "here",
-    "operation": "promise transfer t1 its rate or deadline",
+    "operation": "promise the rate or the deadline of transfer t1",
     "file": None,
     "cause": "the endpoint's rate is promised to 2 other transfers at that time",
     "remedy": "submit the transfer with the deadline 2030-01-01T00:09:00.000Z or a later deadline",
-    "message": "cannot promise transfer t1 its rate or deadline: cannot be promised",
+    "message": "cannot promise the rate or the deadline of transfer t1: cannot be promised",
 }
 
 

@@ -174,7 +174,7 @@ impl<'a> Names<'a> {
             None => "request a lower rate or a later deadline".to_owned(),
         };
         let operation = match asks.get(at) {
-            Some(ask) => format!("promise transfer {} its rate or deadline", ask.id),
+            Some(ask) => format!("promise the rate or the deadline of transfer {}", ask.id),
             None => "promise the rate or the deadline of the transfer".to_owned(),
         };
         let error = Error::new(ErrorKind::NotAdmitted, End::Here, operation)

@@ -260,7 +260,7 @@ fn refused(at: Standing, verb: &str) -> Error {
         (State::Paused, _) => (format!("the transfer is {state}"), "resume the transfer"),
         (state, _) if state.is_terminal() => (
             format!("the transfer is already {}", state.word()),
-            "retry the transfer for a new attempt, or submit another transfer",
+            "retry the transfer to start a new attempt, or submit another transfer",
         ),
         _ => (
             format!("the transfer is {state}"),
