@@ -374,7 +374,7 @@ impl Server {
     pub(crate) fn mark(&self, path: &RelPath, found: &RemoteState) -> Result<PartialId> {
         let id = Self::id(found);
         if id.inode == 0 {
-            let error = Self::error(ErrorKind::Unsupported, "begin the file", path);
+            let error = Self::error(ErrorKind::Unsupported, "create the partial file", path);
             return Err(error
                 .cause("the server reports no id of the file")
                 .remedy("use a server that reports file ids"));

@@ -109,7 +109,7 @@ impl XrootdSink {
             Some(_) => Ok(None),
             None => Err(Server::error(
                 ErrorKind::NotFound,
-                "read the checksum note of the file",
+                "read the stored checksums of the file",
                 path,
             )),
         }
