@@ -289,7 +289,7 @@ impl Store for MemoryStore {
         size_bytes: u64,
         request: &PartialRequest,
     ) -> Result<Box<dyn Partial>> {
-        let operation = "begin the file";
+        let operation = "create the partial file";
         let key = key_of(path);
         let partial = beside(&key, request.name.as_bytes());
         let mut tree = self.write();

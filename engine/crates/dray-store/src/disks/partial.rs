@@ -76,11 +76,13 @@ impl Set {
             "a file with the name of the partial file exists (disk {})",
             self.disks[*disk].name
         );
-        Err(
-            Error::new(ErrorKind::AlreadyExists, self.end, "begin the file")
-                .file(path)
-                .cause(cause),
+        Err(Error::new(
+            ErrorKind::AlreadyExists,
+            self.end,
+            "create the partial file",
         )
+        .file(path)
+        .cause(cause))
     }
 }
 

@@ -81,7 +81,7 @@ impl PosixStore {
                 let fd = self.create_striped(folder, name, PRIVATE, stripes.as_ref())?;
                 Ok((fd, Arc::clone(folder)))
             })
-            .map_err(|errno| place.error("begin the file", errno))?;
+            .map_err(|errno| place.error("create the partial file", errno))?;
         let prepare = || {
             if size_bytes > 0 {
                 rustix::fs::ftruncate(&fd, size_bytes)?;
@@ -93,7 +93,7 @@ impl PosixStore {
             Err(errno) => {
                 // Ignore an error of the cleanup, because the first error is more useful.
                 let _ = unlink(&folder, name);
-                Err(place.error("begin the file", errno))
+                Err(place.error("create the partial file", errno))
             }
         }
     }
