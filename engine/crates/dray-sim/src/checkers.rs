@@ -279,7 +279,7 @@ impl World {
             .get(&item.path)
             .is_some_and(|done| done.contains(whole))
         {
-            let what = format!("{} has records missing", item.path);
+            let what = format!("the log lacks records of {}", item.path);
             self.violate("final_name_never_precedes_last_record", what);
         }
     }
@@ -299,7 +299,7 @@ impl World {
         for (index, path, key) in known {
             let Some(Node::File(inode, _)) = self.node(&path, store) else {
                 if key.is_some() {
-                    self.violate(NAME, format!("{path} has no final name"));
+                    self.violate(NAME, format!("{path} was not renamed to its final name"));
                 }
                 continue;
             };

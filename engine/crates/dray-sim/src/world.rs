@@ -306,7 +306,10 @@ impl World {
                     .map(|s| (s.source_end.clone(), s.sink_end.clone()))
                     .into_iter()
                     .collect();
-                self.violate("session_ends", format!("without a fault: {ends:?}"));
+                self.violate(
+                    "session_ends",
+                    format!("a session failed without a fault: {ends:?}"),
+                );
             }
         }
         Report {
