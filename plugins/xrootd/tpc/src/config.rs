@@ -177,7 +177,7 @@ impl Config {
         };
         let unreadable = |error: std::io::Error| refused(error.kind().into(), error.to_string());
         if path.metadata().map_err(unreadable)?.len() > BYTES_MAX {
-            let cause = "the file is too long for a configuration".to_owned();
+            let cause = "the file is too large for a configuration file".to_owned();
             return Err(refused(ErrorKind::LimitExceeded, cause));
         }
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
