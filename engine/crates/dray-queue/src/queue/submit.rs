@@ -287,7 +287,7 @@ fn take_one(
     if !is_same(&found.essence, &essence) {
         return Err(conflict(
             &id,
-            "an earlier transfer with this id has not ended, and its request is different",
+            "an earlier transfer with this id and another request has not ended",
             "choose another id, or cancel the earlier transfer first",
         )
         .into());
