@@ -324,7 +324,7 @@ impl Sink {
         let told = Error::new(ErrorKind::Unsupported, End::Sink, "resume the file")
             .file(&live.path)
             .cause(cause)
-            .remedy("to resume, use the previous --object-size and --pool");
+            .remedy("to resume, use the --object-size and --pool of the earlier run");
         self.out.push_back(Effect::Report(Event::Notice(told)));
     }
 
