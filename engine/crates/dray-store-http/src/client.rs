@@ -378,8 +378,8 @@ impl Client {
         };
         let fault = self.fault(kind, ask).cause(format!("{server}: {words}"));
         if is_certificate_invalid(error) {
-            let remedy = "trust the authority of the server's certificate through SSL_CERT_FILE \
-                or X509_CERT_DIR";
+            let remedy = "add the authority of the server's certificate to the authorities in \
+                SSL_CERT_FILE or X509_CERT_DIR";
             return fault.status(Status::Permanent).remedy(remedy);
         }
         match kind {
