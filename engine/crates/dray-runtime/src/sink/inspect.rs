@@ -24,7 +24,7 @@ impl Space {
                 remember(&self.folders.refused, &path);
             }
             return Err(
-                Error::new(ErrorKind::NotADirectory, End::Sink, "make the entry")
+                Error::new(ErrorKind::NotADirectory, End::Sink, "create the entry")
                     .cause("the folder that contains the entry could not be created"),
             );
         }
