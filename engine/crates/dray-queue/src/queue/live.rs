@@ -415,7 +415,7 @@ pub(super) fn write(connection: &Connection, id: &str, counters: &Counters) -> R
              ON CONFLICT (transfer) DO UPDATE SET body = excluded.body",
         )
         .and_then(|mut statement| statement.execute((id, body)))
-        .map_err(sql("store the counters"))?;
+        .map_err(sql("store the counters of the transfer"))?;
     Ok(())
 }
 
