@@ -443,7 +443,7 @@ fn in_failed_folder(error: &Error) -> Error {
         "" => "make it possible to create the folder, then run the same command again",
         remedy => remedy,
     };
-    Error::new(error.kind, End::Sink, "make the entry")
+    Error::new(error.kind, End::Sink, "create the entry")
         .status(error.status)
         .cause(format!(
             "the folder that contains the entry could not be created: {cause}"
