@@ -200,7 +200,8 @@ impl Client {
                 return Err(self
                     .fault(ErrorKind::Unauthorized, ask)
                     .cause(format!(
-                        "{} redirects to {}, an address of this host; dray does not follow this",
+                        "{} redirects to {}, an address of this host; dray does not follow such a \
+                        redirect",
                         answer.place.origin, next.origin
                     ))
                     .remedy("if you trust the new server, use the new address in the command"));
