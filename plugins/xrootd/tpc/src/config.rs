@@ -188,7 +188,7 @@ impl Config {
         let config: Self = toml::from_str(text).map_err(|error| {
             let before = error.span().and_then(|span| text.get(..span.start));
             let line = before.map_or(1, |before| before.matches('\n').count() + 1);
-            format!("line {line}, {}", error.message())
+            format!("line {line}: {}", error.message())
         })?;
         let bounds = [
             ("pool_bytes", Some(config.pool_bytes), 1 << 20, 1 << 40),

@@ -103,7 +103,7 @@ impl Endpoint {
         let unreadable = |error: std::io::Error| {
             let place = self.token_file.display();
             Error::new(ErrorKind::PermissionDenied, End::Here, "read the token")
-                .cause(format!("{place}, {error}"))
+                .cause(format!("{place}: {error}"))
                 .remedy("give the user of the XRootD server read access to the file")
         };
         let mut token = Vec::new();

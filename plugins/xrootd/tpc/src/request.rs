@@ -195,7 +195,7 @@ fn read_request(input: impl BufRead) -> Result<Request> {
     let mut line = String::new();
     let mut input = input.take(REQUEST_BYTES_MAX);
     let read = input.read_line(&mut line);
-    read.map_err(|error| invalid(format!("the request cannot be read, {error}")))?;
+    read.map_err(|error| invalid(format!("the request cannot be read: {error}")))?;
     if !line.ends_with('\n') {
         return Err(invalid("the request is incomplete or too long"));
     }
