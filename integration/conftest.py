@@ -29,7 +29,8 @@ FAILED = pytest.StashKey[bool]()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need the release programs, and start the files in ``LONGEST`` first.
 
-    The mark is ``server``. A run before the release programs are built leaves these tests out.
+    The mark is ``server``. A test run that comes before the build of the release programs leaves
+    the marked tests out.
     """
     for item in items:
         if isinstance(item, pytest.Function) and "program" in item.fixturenames:

@@ -329,7 +329,7 @@ def keeps(where: str, data: Data, copies: int, space: os.statvfs_result) -> bool
 
 @contextlib.contextmanager
 def _folder(place: Path, *, keep: bool = False) -> Iterator[Path]:
-    """Make a folder that servers of other users can pass through, and remove it.
+    """Make a folder, which servers of other users may enter. Remove it at the end of the block.
 
     :param keep: do not remove the folder. The owner of ``place`` removes it.
     """

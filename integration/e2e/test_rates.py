@@ -1,4 +1,4 @@
-"""A rate applies from the first byte on and within an object, in either direction.
+"""A rate limit applies from the first byte on, also within an object, and in both directions.
 
 A proxy counts sent bytes; the written bytes of a local copy are read from the file system.
 """

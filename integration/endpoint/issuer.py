@@ -36,7 +36,7 @@ def run(*words: str | Path, data: bytes = b"") -> bytes:
 
 
 class Issuer:
-    """Signs with RSA or P-256. A file for the endpoint's configuration has the public keys.
+    """An issuer of tokens. It signs with RSA or P-256, and writes its public keys to a file.
 
     :param folder: folder of the keys; must exist.
     """

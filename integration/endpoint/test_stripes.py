@@ -1,8 +1,8 @@
 """A transfer request asks for stripes of new files (the field ``stripe``).
 
-No Lustre runs here, so these tests show that the request reaches the endpoint that writes: this
-endpoint refuses stripes that would have no effect. integration/storage/test_lustre.py shows the
-stripes of written files.
+No Lustre runs here. So the endpoint that writes refuses the request, because the stripes would have
+no effect. The tests check this refusal, which shows that the stripes reach that endpoint.
+integration/storage/test_lustre.py shows the stripes of written files.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Run:
 class Mapped:
     """A request, and the values that must not be written into it.
 
-    :param secrets: values for the ticket.
+    :param secrets: values that are used only to get the ticket.
     :param notes: labels to set after the submission. They are different in each run.
     """
 

@@ -59,7 +59,7 @@ def client() -> Any:  # noqa: ANN401 - not installed where types are checked
 
 
 def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> None:
-    """Create RSEs. Set their distances, by default between each two RSEs.
+    """Create RSEs. Set the distance 1 for the pairs ``distances``, by default for all pairs.
 
     By default, an RSE is a folder. The key ``protocol`` of an RSE overrides fields of its protocol.
     """

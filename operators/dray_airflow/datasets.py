@@ -66,8 +66,8 @@ def completeness_of(
 ) -> Completeness:
     """Return the RSEs of an expression at which a dataset or a file is complete.
 
-    Rucio's own summary of a dataset is updated by a daemon, and may be minutes old. So the files
-    are counted (``deep``).
+    A daemon updates Rucio's own summary of a dataset, so the summary may be minutes old. This
+    function therefore requests a count of the files (``deep``).
 
     :raises DrayTaskFailure: if the DID does not exist, or the expression is invalid.
     """

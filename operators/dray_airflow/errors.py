@@ -109,8 +109,8 @@ def of_error(
     """Convert an error.
 
     :param about: text before the message: the transfer or the connection.
-    :param settings: settings of the connection that was used. An expired token is a temporary
-        error, because the next try may find a new token. Other refusals are permanent.
+    :param settings: settings of the connection that was used. If its token has expired, a refusal
+        of the token is a temporary error, because the next try may find a new token.
     """
     message = f"{about}: {error.message}" if about else error.message
     if error.kind == "unauthorized" and settings is not None:

@@ -33,9 +33,10 @@ class Taken(NamedTuple):
 
 
 def in_parts(items: Sequence[T], ask: Callable[[Sequence[T]], R]) -> Iterator[R]:
-    """Send all items in one call.
+    """Pass all items to ``ask``, in one call if possible. Yield the answer of each call.
 
-    If the endpoint refuses the body as too large, halve the number of items and try again.
+    If the endpoint refuses the body of a call as too large, halve the number of items and try
+    again.
 
     :raises DrayError: as ``ask``. The kind ``limit_exceeded`` only if a single item is too large.
     """

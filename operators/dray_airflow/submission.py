@@ -5,9 +5,9 @@ attaches a second submission to the first. This module adds two things. A later 
 deadline or priority without creating another request. A transfer that has ended is started again,
 and resumes from durable data.
 
-Each try marks the transfer with a label. A stopped try cancels the transfer only if the transfer
-has its mark. So a process that was wrongly assumed dead does not cancel the transfer of its
-successor.
+Each try marks the transfer with a label of its own. A stopped try cancels the transfer only if the
+transfer still has the label of this try. So a process that was wrongly assumed dead does not cancel
+the transfer of its successor.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Executor(Protocol):
     def submit(self, request: Request, options: Mapping[str, Any] | None = None) -> Transfer:
         """Submit a transfer, or attach to the transfer of an earlier submission with the same id.
 
-        :param options: options of the service for which a :class:`Request` has no field.
+        :param options: options of the service that have no field in :class:`Request`.
         """
 
     def transfer(self, id: str) -> Transfer:

@@ -67,7 +67,7 @@ class Task:
     :param median_seconds: median duration of one instance in past runs.
     :param runs: number of past instances from which ``median_seconds`` was computed.
     :param is_transfer: true if the task gets its own deadline.
-    :param bytes: size of a transfer with all its instances. Used if no duration is known.
+    :param bytes: total size of all instances of a transfer. Used if no duration is known.
     :param rate: rate in bytes per second that the transfer's endpoint can promise, if known.
     :param rule: Airflow's trigger rule.
     :param is_counted: true if the deadline waits for the task. Usually false for a teardown.

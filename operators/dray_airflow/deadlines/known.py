@@ -1,7 +1,7 @@
 """Ask endpoints about future transfers: the rates that they can promise, and the sizes of sources.
 
 The module is used for transfers of undeclared size in the first runs of a DAG, which have no
-history yet. If an endpoint does not answer soon, the value stays unknown.
+history yet. If an endpoint does not answer soon, the rate or size stays unknown.
 """
 
 from __future__ import annotations

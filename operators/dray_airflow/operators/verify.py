@@ -222,9 +222,9 @@ class DrayVerifyOperator(BaseOperator):
     def _compare(
         self, source: _Tree, destination: _Tree, pairs: list[str], wrong: dict[str, str]
     ) -> int:
-        """Compare the checksums at both ends.
+        """Compare the checksums of ``pairs`` at both ends. Add each wrong file to ``wrong``.
 
-        Return the number of checksums that were computed now.
+        Return the number of checksums for which an endpoint had to read the file.
         """
         algorithm: Literal["adler32", "crc32c"]
         algorithm = "crc32c" if self.algorithm == "crc32c" else "adler32"

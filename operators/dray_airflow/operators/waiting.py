@@ -176,11 +176,11 @@ class WaitingOperator(BaseOperator):
         except Exception as error:
             self.log.warning("cannot store transfer %s for the task's page: %s", id, error)
 
-    # The next three methods read, store and remove the unreported attempt. A try of the task has
-    # started this attempt of the transfer, and no try has reported its end yet. A retry uses the
-    # result of this attempt. If a user clears a task that has reported, there is no such attempt,
-    # so the endpoint checks all files again. Without Airflow's store, every try checks all files
-    # again.
+    # An attempt of the transfer is unreported if a try of the task has started it, and no try has
+    # reported its end yet. The next three methods read, store and remove the unreported attempt. A
+    # retry uses the result of this attempt. If a user clears a task that has reported the end,
+    # there is no unreported attempt, so the endpoint checks all files again. Without Airflow's
+    # store, every try checks all files again.
 
     def _unreported(self, context: Context, wish: Wish) -> int | None:
         """Return the attempt for this request that earlier tries have started and not reported."""
@@ -243,7 +243,7 @@ class WaitingOperator(BaseOperator):
     def _wait(
         self, context: Context, client: Client, settings: Settings, transfer: Transfer
     ) -> Transfer:
-        """Wait in this process. Then defer if the task is deferrable.
+        """Wait in this process. If the task is deferrable, defer after ``grace_seconds``.
 
         :raises DrayTaskRetry: if ``execution_timeout`` has passed. The transfer is then cancelled.
         """

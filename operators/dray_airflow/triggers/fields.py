@@ -8,7 +8,7 @@ __all__ = ["OfFields"]
 
 
 class OfFields:
-    """Serialises a trigger by its arguments. Put it before ``BaseTrigger`` among the base classes.
+    """Serialises a trigger by its arguments. A trigger names this class before ``BaseTrigger``.
 
     Invariant: ``FIELDS`` are the parameters of the class, and each is stored in an attribute of the
     same name.

@@ -318,7 +318,8 @@ def _check_places(where: str, urls: tuple[str, str], places: tuple[Place, Place]
 def _staging_metadata(where: str, found: Mapping[str, Any], limits: Limits) -> str | None:
     """Return the metadata of the staging in the form of the tape API.
 
-    An object for all sites has the name ``default`` in FTS, and ``dray`` at endpoints.
+    In FTS, the metadata for all sites is in the field ``default``. For endpoints, it is copied to
+    the field ``dray``.
     """
     metadata = found.get("staging_metadata")
     if not metadata:

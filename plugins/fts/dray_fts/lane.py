@@ -312,7 +312,7 @@ class Lane:
 def request_of(row: Row, source: Place, *, is_last: bool) -> Request:
     """Return the request for the transfer of a file.
 
-    :param is_last: false for a hop after which another hop follows.
+    :param is_last: true if no other hop of the file follows.
     """
     params = params_of(row)
     may_overwrite = params["overwrite"] == "yes" or (params["overwrite"] == "hops" and not is_last)

@@ -88,7 +88,7 @@ def queue_seconds_of(value: object) -> float | None:
 
 
 def check_metadata(name: str, value: object, limits: Limits) -> None:
-    """Check the size of a metadata.
+    """Check the size of one metadata field of a job.
 
     :raises BadJobError: if the metadata is too large.
     """

@@ -2,7 +2,7 @@
 
 ``python -m dray_rucio rucio-conveyor-submitter --run-once``
 ``python -m dray_rucio rucio-conveyor-stager`` stages files of tape RSEs with dray
-``python -m dray_rucio why RULE``   prints the causes for which the files of a rule do not move
+``python -m dray_rucio why RULE``   prints the reasons why the files of a rule do not move
 ``python -m dray_rucio eta RULE``   prints the expected end of a rule
 
 ``why --help`` and ``eta --help`` list options and exit codes.

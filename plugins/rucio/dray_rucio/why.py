@@ -45,8 +45,8 @@ NAMED_MAX = 3
 def ask_endpoints(rule: RuleFacts, hosts: Hosts) -> Answers:
     """Call each endpoint of a rule, and query the rule's transfers and Globus tasks.
 
-    Each endpoint is called with a short timeout, because the answer that it is unreachable is part
-    of the result.
+    Each endpoint is called with a short timeout. If an endpoint does not answer, the result reports
+    it as unreachable.
     """
     wanted: dict[str, list[str]] = {}
     for file in rule.files:

@@ -5,9 +5,9 @@ use crate::entry::ModifiedTime;
 use serde::{Deserialize, Serialize};
 
 /// Identity of the content of a partial file. A transfer resumes a partial file only if the
-/// identity of the partial file matches the source file. The sizes must match. If the same kind of
-/// checksum is demanded for both, these checksums must match. Otherwise two other values must
-/// match:
+/// identity that is recorded for the partial file matches that of the source file. The sizes must
+/// match. If both identities contain a demanded checksum of the same kind, these checksums must
+/// match. Otherwise two other values must match:
 ///
 /// - the source's own identity (an object store's version or entity tag; empty for files);
 /// - the modification time at the precision of the less precise end.

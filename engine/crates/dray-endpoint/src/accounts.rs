@@ -95,8 +95,8 @@ impl Accounts {
     }
 
     /// Same as [`Accounts::act_as`], for work that needs data which only the endpoint's account can
-    /// read. `work` passes each question to its argument. The calling thread, which has the
-    /// endpoint's account, answers the question with `answer`.
+    /// read. The argument of `work` is a function to which `work` passes each question. The calling
+    /// thread, which has the endpoint's account, answers the question with `answer`.
     ///
     /// # Errors
     /// The errors of [`Accounts::act_as`].

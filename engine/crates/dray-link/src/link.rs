@@ -1,9 +1,9 @@
 //! The link from an executor to the other end, across a network or within a process.
 //!
-//! A link provides a channel of events and the senders. One thread sends control messages through a
-//! [`ControlSender`]. Each data stream of a source has a [`BlockSender`] on its own thread. At the
-//! sink, the receiver of a stream puts [`SinkEvent`]s of arrived blocks directly into the
-//! executor's channel.
+//! A link provides a channel on which the executor receives events, and the senders of control
+//! messages and blocks. One thread sends control messages through a [`ControlSender`]. Each data
+//! stream of a source has a [`BlockSender`] on its own thread. At the sink, the receiver of a
+//! stream puts [`SinkEvent`]s of arrived blocks directly into the executor's channel.
 
 use crate::open_file::OpenFile;
 use crate::origin::Origin;

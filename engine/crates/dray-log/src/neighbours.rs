@@ -172,8 +172,8 @@ pub fn claim<'a>(own: &Name, others: impl IntoIterator<Item = &'a Name>) -> Clai
 
 /// Copies the records of the file `theirs` from another log, `log`, to `own`. `path` is the path of
 /// the file relative to the top folder of `own`. `device` is the device number of the partial file
-/// in the current boot. If `theirs` is weak, the caller must sync the partial file first. The
-/// caller must commit `own` before it ends the file in the other log.
+/// in the current boot. If `theirs` is weak ([`LoggedFile::is_weak`]), the caller must sync the
+/// partial file first. The caller must commit `own` before it ends the file in the other log.
 ///
 /// # Errors
 /// The errors of [`ObjectLog::begin_file`] and [`ObjectLog::done`].

@@ -94,8 +94,8 @@ impl<F: LogFile> UniversalLog<F> {
     }
 
     /// Continues the log from which `recovery` was read. Truncates a torn tail, rewrites a damaged
-    /// log, and records the new holder. Syncs the log unless the new durability is `None`. The
-    /// caller must first check the owner with [`crate::trust::check_owner`].
+    /// log, and records `tenure`, the new holder. Syncs the log unless the durability of `tenure`
+    /// is `None`. The caller must first check the owner with [`crate::trust::check_owner`].
     ///
     /// # Errors
     /// [`ErrorKind::LeaseLost`] if the epoch is not higher than all epochs in the log, or the file

@@ -100,8 +100,9 @@ impl Identity {
         })
     }
 
-    /// Reads a certificate chain, leaf first, and its key, in the PEM files that the tools of
-    /// certificate authorities write. Both arguments may name the same file.
+    /// Reads a certificate chain and its key from PEM files, as the tools of certificate
+    /// authorities write them. The leaf is the first certificate of the chain. Both arguments may
+    /// name the same file.
     ///
     /// # Errors
     /// If a file cannot be read or holds no certificate or key, or if users other than its owner

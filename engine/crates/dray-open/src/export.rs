@@ -1,8 +1,8 @@
 //! An exported folder that other hosts may read from or write to, and the passive ends that use it.
 //!
 //! Invariant of this module: no file outside the folder is opened. Paths are resolved below the
-//! folder. No link on the way to a destination is followed, not even a link that appears during the
-//! call.
+//! folder. No link on the way to a destination is followed, not even a link that a program makes
+//! while the destination is being opened.
 
 use crate::disks::{self, DisksLocation};
 use crate::locations;
@@ -105,7 +105,7 @@ impl Export {
         })
     }
 
-    /// Opens a folder in a store that `url` names.
+    /// Opens the folder that `url` names in a store.
     ///
     /// # Errors
     /// If the store cannot be reached, or lacks a capability that a root needs.
@@ -133,8 +133,8 @@ impl Export {
         })
     }
 
-    /// Returns the object size in bytes that suits the storage system. Returns `None` if the default
-    /// size suits it.
+    /// Returns the object size in bytes that suits the storage system. Returns `None` if the
+    /// default size suits it.
     #[must_use]
     pub fn object_bytes(&self) -> Option<u64> {
         match &self.opened {
@@ -465,10 +465,11 @@ impl Export {
         sink_of(destination, connect, limits, pool, threads)
     }
 
-    /// Opens the source that a driver requests, with buffers of `pool` bytes in total.
+    /// Opens the source that a driver requests. The buffers of the source have `pool` bytes in
+    /// total.
     ///
     /// # Errors
-    /// The errors of [`Export::roots`]. If a pattern is invalid.
+    /// The errors of [`Export::roots`], and the error for an invalid pattern.
     pub fn passive_source(
         &self,
         connect: &Connect,
@@ -484,8 +485,8 @@ impl Export {
     }
 }
 
-/// Returns a sink that writes to `destination` as the driver requests, with buffers of `pool` bytes
-/// in total.
+/// Returns a sink that writes to `destination` as the driver requests. The buffers of the sink have
+/// `pool` bytes in total.
 ///
 /// # Errors
 /// The errors of [`Pool::new`].
@@ -502,8 +503,8 @@ pub(crate) fn sink_of(
     Ok((setup, Arc::new(pool)))
 }
 
-/// Returns a source that reads `roots` as the driver requests, with buffers of `pool` bytes in
-/// total.
+/// Returns a source that reads `roots` as the driver requests. The buffers of the source have
+/// `pool` bytes in total.
 ///
 /// # Errors
 /// If a pattern is invalid.

@@ -23,7 +23,7 @@ pub struct NullExport {
 }
 
 impl NullExport {
-    /// Opens the sink that a driver requests, with buffers of `pool` bytes in total.
+    /// Opens the sink that a driver requests. The buffers of the sink have `pool` bytes in total.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidRequest`] if the driver requests that data is read back.
@@ -63,7 +63,8 @@ impl NullExport {
         export::sink_of(destination, connect, limits, pool, threads)
     }
 
-    /// Opens the source that a driver requests, with buffers of `pool` bytes in total.
+    /// Opens the source that a driver requests. The buffers of the source have `pool` bytes in
+    /// total.
     ///
     /// # Errors
     /// If a path or a pattern is invalid.

@@ -102,9 +102,10 @@ fn meant(folder: &Path, stands: FileKind) -> FileKind {
     }
 }
 
-/// Refuses an existing entry that the sink machine would refuse later. This check comes before a
-/// log is created in the same folder, which could be `/dev`. `stands` is the entry with the name of
-/// the single file. `words` is its full path for messages.
+/// Refuses the existing entry at the destination of a single file, if the sink machine would refuse
+/// it later. This check comes first, because the sink machine starts only after a log was created
+/// in the folder of the entry, and a log in a folder like `/dev` would be wrong. `stands` is the
+/// kind of the entry. `words` is its full path for messages.
 ///
 /// # Errors
 /// Errors of [`refusal`].

@@ -61,8 +61,8 @@ pub struct Setup {
 /// Runs a source on the calling thread until the session ends.
 ///
 /// # Errors
-/// If patterns are malformed or the buffers cannot be allocated, before any data moves. A root that
-/// cannot be listed is reported as a failed entry instead.
+/// If patterns are malformed, or if the buffers cannot be allocated. These errors occur before any
+/// data moves. A root that cannot be listed is reported as a failed entry instead.
 pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(Outcome, Progress)> {
     let _batch = Batch::begin();
     let store = setup.roots.first().map(|root| Arc::clone(&root.store));

@@ -43,11 +43,11 @@ const LATE_ERRORS: Duration = Duration::from_millis(500);
 /// noise.
 const GAIN_MIN: f64 = 0.01;
 
-/// Minimum number of windows in which a setting could affect the bottleneck, before the tuner
-/// reports the setting as found. After fewer windows the setting is a guess, and no better than the
-/// remembered setting. The other end reports its bottleneck every ten seconds. This number of
-/// windows takes longer, so at least one report has arrived by then. The value is estimated, not
-/// measured.
+/// Minimum number of windows before the tuner reports the setting as found. Only windows in which
+/// some knob could have affected the bottleneck count. After fewer windows the setting is a guess,
+/// and no better than the remembered setting. This number of windows takes longer than the ten
+/// seconds between two reports of the other end. So at least one report about the other end's
+/// bottleneck has arrived by then. The value is estimated, not measured.
 const FOUND_WINDOWS: u32 = 14;
 
 /// A parameter of the transfer that the tuner can change.

@@ -1,8 +1,8 @@
 //! Checksums in header fields: `Repr-Digest` (RFC 9530) and the older `Digest` (RFC 3230).
 //!
 //! dray requests both fields, because a server usually supports only one of them. Of the registered
-//! algorithms, dray supports adler32 and crc32c. Both fields use different names and encodings for
-//! adler32: `Digest: adler32=0a1b2c3d`, but `Repr-Digest: adler=:ChssPQ==:`.
+//! algorithms, dray supports adler32 and crc32c. The two fields use different names and encodings
+//! for adler32: `Digest: adler32=0a1b2c3d`, but `Repr-Digest: adler=:ChssPQ==:`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,10 +1,10 @@
 //! Locks on objects, as librbd takes them: an exclusive lock of the OSD class `lock`, and a watch.
 //!
-//! The lock has no expiry. Its holder also watches the object, and answers notifications from a
-//! thread of the library. Another client that finds the lock sends a notification. If the holder
-//! does not answer, its process has ended or is stopped. The other client then puts the holder on
-//! the blocklist of the cluster and breaks the lock. The holder cannot write any more, even if it
-//! continues later.
+//! The lock has no expiry. Its holder also watches the object, and a thread of the library answers
+//! the notifications that the holder receives. Another client that finds the lock sends a
+//! notification. If the holder does not answer, its process has ended or is stopped. The other
+//! client then puts the holder on the blocklist of the cluster and breaks the lock. The holder
+//! cannot write any more, even if it continues later.
 
 use crate::errors::{Answer, Errno};
 use crate::library::Library;

@@ -268,10 +268,11 @@ impl RemoteReader {
         read.map(Some)
     }
 
-    /// Returns the size and time of the file after the last completed read. If `anew` is true,
-    /// always asks the server. If `anew` is false, the result may be as old as [`STATE_AGE`] while
-    /// reads of other threads are in progress, because each of these threads asks the server again
-    /// when its read ends.
+    /// Returns the size and time that the file has after the last completed read. If `anew` is
+    /// true, always asks the server. If `anew` is false, an answer that is younger than
+    /// [`STATE_AGE`] is returned again in two cases: no read has ended since that answer, or reads
+    /// of other threads are in progress. In the second case, these threads ask the server again
+    /// when their reads end.
     pub(crate) fn found(&self, anew: bool) -> Result<RemoteState> {
         let is_idle = |slot: &Slot| slot.busy.load(Ordering::SeqCst) == 0;
         let are_others = !self.slots.iter().all(is_idle);

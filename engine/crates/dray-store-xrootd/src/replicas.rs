@@ -1,8 +1,9 @@
 //! Reads one file from all servers that have it.
 //!
-//! Invariant: data of a replica is returned only if the server then reports the replica's original
-//! size and time over the same connection. So if a replica is lost or changes later, the data
-//! returned earlier stays valid, and the other replicas are read.
+//! Invariant: after each read the server of the replica is asked for the size and time of the file,
+//! over the same connection. The data is returned only if both are those that the replica had when
+//! it was opened. So data that was returned stays valid if the replica is lost or changes later.
+//! The other replicas are then read.
 
 use crate::choice::{Track, choose};
 use crate::located::Located;

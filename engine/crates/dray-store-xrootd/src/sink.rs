@@ -44,7 +44,8 @@ impl Default for SinkOptions {
 /// Maximum time after the loss of a lease during which a rename of the former holder can still take
 /// effect. The client gives up a rename after `CHANGE_SECONDS` (plugins/xrootd/xrdcl/common.hh),
 /// and checks this limit every 15 seconds. Until then it may repeat the rename after a lost
-/// connection, although the lease was lost with the connection.
+/// connection, although the lease was lost with the connection. The value is the sum of this limit,
+/// the interval of the checks, and two seconds as a reserve.
 const LATE_CALLS: Duration = Duration::from_secs(15 + 15 + 2);
 
 /// A folder on a server, open for writing.
@@ -115,11 +116,11 @@ impl XrootdSink {
         }
     }
 
-    /// Opens the file that has the name now, for reading. A server shares one handle between all
-    /// readers of a name. So while a client still reads a replaced file, a new reader gets the
-    /// replaced file too. A client that opens the file for writing gets another handle. So if the
-    /// first attempt does not get the file with the name, the second attempt opens the file for
-    /// writing.
+    /// Opens the file that has the name `path` now, for reading. A server shares one handle between
+    /// all readers of a name. So while another client still reads a replaced file, a new reader of
+    /// the name gets the replaced file too. A client that opens the name for writing gets another
+    /// handle. So the second attempt opens the file for writing, if the first attempt got a
+    /// replaced file.
     fn open_named(&self, path: &RelPath) -> Result<RemoteFile> {
         for how in [Mode::ReadShared, Mode::UpdateShared] {
             let file = self.server.open_file(path, 0, how)?;

@@ -183,7 +183,7 @@ class Client(Blocking):
     def retry(self, id: str) -> Transfer:
         """Start a new attempt of a terminal transfer.
 
-        Not retried if the outcome of the first call is unknown, because each call starts an
+        The client does not repeat this call if its outcome is unknown, because each call starts an
         attempt.
         """
         return self._run(flows.carry(calls.act(id, "retry"), self._policy))

@@ -3,10 +3,10 @@
 //!
 //! The server creates the empty destination file. It then starts this program with the URL of the
 //! source and the physical path of the destination. Exit code 0 means that the destination name
-//! belongs to the complete file. Any other code means that the copy failed. The client then gets
-//! the text after the first ": " of an output line. Durable data is kept in the folder of the
-//! destination, even if the server kills this program. The next copy of the same file resumes from
-//! this data. docs/design/xrootd.md describes the design.
+//! belongs to the complete file. Any other code means that the copy failed. The client then gets a
+//! part of the last output line that contains ": ", namely the text after the first ": ". Durable
+//! data is kept in the folder of the destination, even if the server kills this program. The next
+//! copy of the same file resumes from this data. docs/design/xrootd.md describes the design.
 //!
 //! The HTTP plug-in of the server runs `dray-xrootd-tpc --request [--config FILE]` ([`request`]).
 

@@ -106,8 +106,9 @@ impl ConnectionTable {
 
     /// Gives a new connection a slot. If no slot is free, the idle connection that
     /// [`Places::weakest`] returns loses its slot. If all connections have requests in progress,
-    /// the new connection gets one of a few slots above the limits, or the slot above the limits of
-    /// an idle connection from the same address. Returns `None` if there is no such slot.
+    /// the new connection gets one of a few slots above the limits. If these are taken too, an idle
+    /// connection from the same address that has such a slot loses it to the new connection.
+    /// Returns `None` if there is no such connection.
     pub(crate) fn take(
         self: &Arc<Self>,
         address: IpAddr,
@@ -168,7 +169,8 @@ impl Places {
     /// Connections without an authenticated request come first if they are idle for longer than
     /// `grace`. Connections with an authenticated request follow. The other connections come last.
     /// In each group the connection with the longest idle time comes first. With `address`, only
-    /// connections from that address are considered.
+    /// connections from that address are considered. If `is_spare` is true, only connections in
+    /// slots above the limits are considered, otherwise only the others.
     fn weakest(&self, address: Option<IpAddr>, grace: Duration, is_spare: bool) -> Option<u64> {
         let all = self.taken.iter();
         let idle = all.filter(|(_, place)| {

@@ -264,9 +264,10 @@ impl Shares {
     }
 
     /// Returns the share of each session. The floor of a share is the guaranteed rate of the
-    /// session. Planned rates are reserved first. Realtime sessions then get the remaining rate.
-    /// The floors of sessions without a promise come last, and are reduced in proportion if their
-    /// sum is too high.
+    /// session. The planned rates and the configured minimum rates are reserved first. Realtime
+    /// sessions then get equal parts of the remaining rate, but not more than they can use. The
+    /// floors of other sessions without a promise come last, and are reduced in proportion if their
+    /// sum exceeds the rate that is left.
     fn leaves(
         &self,
         all: &[Arc<Moving>],

@@ -109,7 +109,7 @@ impl Tiers {
     /// admitted.
     ///
     /// # Errors
-    /// `NoSpace` if the tier can never hold so many bytes. `NoSpace` also if the application
+    /// `NoSpace` if the transfer has more bytes than the tier can ever hold, or if its application
     /// declares more bytes per period than the tier can take. Errors of the database.
     pub fn claim(&self, ask: &SpaceRequest<'_>) -> Result<Option<SpaceClaim>> {
         let Some(tier) = self.with_fast(&ask.to.root) else {

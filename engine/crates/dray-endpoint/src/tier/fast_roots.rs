@@ -171,7 +171,8 @@ fn said(error: &Error) -> String {
 
 impl Tiers {
     /// Returns `version` with the fast path from which its application will restart: see
-    /// [`Tier::located`]. If no tier has its name, returns `version` unchanged.
+    /// [`Tier::located`]. If the tier that `version` names does not exist, returns `version`
+    /// unchanged.
     ///
     /// # Errors
     /// The errors of [`Tier::located`].

@@ -42,7 +42,7 @@ fn version_path(tier: &ManagedTier, application: &str, version: u64) -> Result<R
 
 impl Tiers {
     /// Returns the paths of the version that a request writes. If several fast roots have space,
-    /// chooses the root with the fewest requested bytes.
+    /// chooses the root for which the present write jobs request the fewest bytes.
     ///
     /// # Errors
     /// `NotFound` if there is no such tier. `InvalidName` if the name of the application does not

@@ -81,8 +81,8 @@ impl Queue {
     /// again.
     ///
     /// # Errors
-    /// The errors of [`Queue::cancel`]. `Busy` if the queue is full, or if the id was submitted
-    /// with other URLs since the caller read `submission`.
+    /// The errors of [`Queue::cancel`]. `Busy` if the queue is full. Also `Busy` if the id was
+    /// submitted with other URLs since the caller read the request and made `submission` from it.
     pub fn retry(&self, caller: &Actor, id: &str, submission: Submission) -> Result<Transfer> {
         let limits = self.settings.limits();
         self.change_if(caller, id, Command::Retry, move |connection, row| {

@@ -111,8 +111,8 @@ impl Queue {
     }
 
     /// Returns a map from each of the ids to its transfer. The value is null if there is no such
-    /// transfer, or if `caller` may not see the transfer. Counts as a request about these
-    /// transfers.
+    /// transfer, or if `caller` may not see the transfer. The call counts as a query of these
+    /// transfers, so their `bound_seconds` start again.
     ///
     /// # Errors
     /// `LimitExceeded` if the transfers together exceed the maximum size of an answer.

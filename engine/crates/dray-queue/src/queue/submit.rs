@@ -54,9 +54,9 @@ impl Queue {
         results.pop().unwrap_or_else(|| Err(internal().into()))
     }
 
-    /// Submits many requests. A request that was already refused keeps its index in the results.
-    /// With `atomic`, either all requests are submitted or none. If any request is refused, all
-    /// other requests fail with `Cancelled`.
+    /// Submits many requests. An error in `submissions` stands for a request that the caller has
+    /// refused; it keeps its index in the results. With `atomic`, either all requests are submitted
+    /// or none: if any request is refused, all other requests fail with `Cancelled`.
     ///
     /// # Errors
     /// Errors of the database. No request is submitted then.

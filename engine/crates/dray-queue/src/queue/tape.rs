@@ -323,8 +323,8 @@ impl Tape<'_> {
     }
 
     /// Returns files without a transfer, those of the oldest requests first. An owner can have at
-    /// most `most` files with a transfer, so the result contains at most the remaining number for
-    /// each owner.
+    /// most `most` files with a transfer. So for each owner, the result has at most as many files
+    /// as `most` exceeds the number of the owner's files with a transfer.
     ///
     /// # Errors
     /// Errors of the database.

@@ -134,10 +134,10 @@ pub(super) fn lock_lease(
             file.write_at(record.slot_offset(), &record.encode()?)?;
             if is_named(store, &path, &record)? {
                 if let Some(before) = &before {
-                    // The previous holder did not release the lease. If it runs on another host, it
-                    // may still rely on its last check of the lease, its next check may read the
-                    // old lease, and one of its calls may be pending. Wait until nothing of this is
-                    // possible.
+                    // The previous holder did not release the lease. If that holder runs on another
+                    // host, three things are possible: it may still rely on its last check of the
+                    // lease, its next check may read the old lease, and one of its calls may be
+                    // pending. Wait until none of these is possible any more.
                     let capabilities = store.capabilities();
                     std::thread::sleep(match is_gone(before, &record) {
                         true => FRESH,

@@ -145,9 +145,10 @@ impl Names {
             .remedy("rename the file, or copy the file alone"))
     }
 
-    /// Removes partial files that an interrupted move (a copy to a new partial file) has left
-    /// beside the partial file `name`. A move uses the first free name for its second partial file.
-    /// Files that a log names stay.
+    /// Removes the partial files that an interrupted move has left beside the partial file `name`.
+    /// A move copies a file to a second partial file, which gets the first free name. So this
+    /// function examines all names that come before `name`, and one name after it. Partial files
+    /// that a log names stay.
     ///
     /// # Errors
     /// Errors of the store.

@@ -1,15 +1,15 @@
 //! Makes plans by linear programming, for demands for which the module [`fill`] finds no plan.
 //!
 //! The linear program minimises the sum of all shortfalls, each relative to the size of its demand.
-//! The program uses Mehrotra's predictor-corrector method (Wright, Primal-Dual Interior-Point
-//! Methods, 1997, chapter 10). It starts at a point that is feasible for the primal and the dual
-//! problem. A resource constrains only demands in the same interval. So the normal equations
-//! consist of one small block for each interval and one dense block for the demands. Each of about
-//! twenty steps costs O(n^3 + K n^2 R), with n demands, K intervals and R resources.
+//! Mehrotra's predictor-corrector method solves it (Wright, Primal-Dual Interior-Point Methods,
+//! 1997, chapter 10), from a point that is feasible for the primal and the dual problem. A resource
+//! constrains only demands in the same interval. So the normal equations consist of one small block
+//! for each interval and one dense block for the demands. With n demands, K intervals and R
+//! resources, each of about twenty steps costs O(n^3 + K n^2 R).
 //!
 //! Only this part of the broker has floating-point numbers. A solution is rounded down to bytes,
 //! filled up, and accepted only if the result is a plan. A lower bound from the dual problem proves
-//! a refusal. If the steps end before this proof, the demands are refused although they may fit.
+//! that the demands do not fit. If the steps end before this proof, the demands are refused too.
 
 use super::fill::{self, Fill};
 use super::matrix::{factorise, invert, substitute};

@@ -7,8 +7,9 @@ use std::fmt;
 
 /// Returns the permitted shortfall of a demand in a plan: one byte in 4,096 plus 1,024 bytes. The
 /// first part allows for the precision of the linear program, one part in 10,000. The second part
-/// allows for rounding in each interval. Admission plans for more bytes than a promise has left,
-/// and this excess is larger than the permitted shortfall ([`padded`](super::need::padded)).
+/// allows for rounding in each interval. A promise is still kept with this shortfall, because
+/// admission plans for more bytes than a promise has left, and this excess is larger than the
+/// shortfall ([`padded`](super::need::padded)).
 pub(crate) const fn short_max(bytes: u64) -> u64 {
     bytes / 4_096 + 1_024
 }

@@ -10,8 +10,8 @@ use super::plan::Plan;
 /// a quarter of a second, and the time grows with the third power of the number of demands.
 pub const PROGRAM_DEMANDS_MAX: usize = 256;
 
-/// Returns a plan for one part of a need. Returns `None` if there is no plan. For a part with more
-/// than [`PROGRAM_DEMANDS_MAX`] demands, `None` means that no plan was found.
+/// Returns a plan for one part of a need. Returns `None` if no plan exists. If the part has more
+/// than [`PROGRAM_DEMANDS_MAX`] demands, a plan may exist although the result is `None`.
 ///
 /// Tries three methods in order:
 ///

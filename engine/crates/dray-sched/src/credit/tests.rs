@@ -74,9 +74,9 @@ fn a_long_way_is_filled_for_a_congested_target_too() {
 }
 
 /// Timing of the simulated objects in milliseconds. `first` is the time from the first grant to the
-/// arrival of its objects. `there_and_back` is the same time for all later grants. `apart` is the
-/// minimum interval between two arrivals. `network` is the measured round trip of the network, if
-/// any.
+/// arrival of its objects. `there_and_back` is the time from any later grant to the arrival of its
+/// objects. `apart` is the minimum interval between two arrivals. `network` is the measured round
+/// trip of the network, if any.
 struct Way {
     first: u64,
     there_and_back: u64,

@@ -1,5 +1,5 @@
-//! Bandwidths of a tier from a measurement: the read rates to measure, and the line through the
-//! samples (BBOS, section 5.1.2, equation 5.1).
+//! Bandwidths of a tier from a measurement: selects the read rates at which the write bandwidth is
+//! measured, and fits a line to the samples (BBOS, section 5.1.2, equation 5.1).
 //!
 //! Non-goals: reading and writing. `dray_runtime::calibrate` takes the samples.
 

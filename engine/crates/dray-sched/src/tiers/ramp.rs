@@ -293,9 +293,9 @@ pub fn even_rates(device: &DeviceModel, free: f64, remaining: f64) -> Rates {
 /// without a durable slow copy, and `moved` the number of these bytes that the running demotion has
 /// moved. `remaining` is DWPP less DWSF, and `largest` the size of the largest version.
 ///
-/// The space of the version that is being demoted becomes free last. So the rate is computed as if
-/// `largest` bytes less were free. After a pause or a late start of a demotion fewer bytes are
-/// free, so the rate is higher.
+/// The space of the version that is being demoted becomes free only at the end. So the rate is
+/// computed as if `largest` bytes less were free. After a pause or a late start of a demotion fewer
+/// bytes are free, so the rate is higher.
 #[must_use]
 pub fn needed_rate(
     device: &DeviceModel,

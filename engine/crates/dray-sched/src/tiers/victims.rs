@@ -1,12 +1,13 @@
-//! Chooses the versions of checkpoints to demote, to delete and to replicate, and the version from
-//! which an application restarts (BBOS, section 5.1.2, Table 5.1 and Algorithm 5.2).
+//! Chooses the versions of checkpoints to demote, to delete and to replicate. Also chooses the
+//! version from which an application restarts. The rules are those of BBOS (section 5.1.2, Table
+//! 5.1 and Algorithm 5.2).
 //!
 //! Non-goals: the start and the rate of a demotion ([`super`] has other modules for both), and the
 //! times at which space is needed.
 //!
-//! Invariants owned here: the fast copy of a version is deleted only if the slow copy is durable
-//! and the version is not pinned, so the newest complete version of an application exists on at
-//! least one tier.
+//! Invariant owned here: the fast copy of a version is deleted only if the slow copy is durable and
+//! the version is not pinned. So the newest complete version of an application exists on at least
+//! one tier.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -162,8 +163,9 @@ pub struct Deletions {
 /// Returns the version to demote next, or `None` if no complete version waits for its demotion.
 ///
 /// With [`Order::Bbos`], versions older than the newest complete version of their application come
-/// first, the oldest first. Then come newest versions, highest MTBF first. Among equals the version
-/// with the earlier deadline comes first.
+/// first, the oldest first. Then come the newest complete versions, those of the application with
+/// the highest MTBF first. In every order, the version with the earlier deadline comes first if two
+/// versions are equal.
 #[must_use]
 pub fn next_demotion(versions: &[Version], order: Order) -> Option<Demotion> {
     let waits = |version: &Version| version.state == VersionState::OnFast;
@@ -233,8 +235,8 @@ pub(super) fn clean_order(versions: &[Version], order: Order) -> Vec<usize> {
     clean
 }
 
-/// Returns the reason for which the fast copy of a version must not be deleted. Returns `None` if it
-/// may be deleted, or if the fast tier has no copy.
+/// Returns the reason for which the fast copy of a version must not be deleted. Returns `None` if
+/// it may be deleted, or if the fast tier has no copy.
 #[must_use]
 pub const fn kept_because(version: &Version) -> Option<Reason> {
     match version.state {

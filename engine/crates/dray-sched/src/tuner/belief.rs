@@ -1,4 +1,5 @@
-//! Belief about how throughput depends on one number.
+//! Belief about how throughput depends on one number, the value of a knob (for example the number
+//! of streams).
 //!
 //! A hypothesis consists of a knee and a price. Throughput grows in proportion to the number up to
 //! the knee. Beyond the knee each further unit slows all units, as given by the price. A level

@@ -71,10 +71,10 @@ impl Memory {
         kept.believed(now, self.age_most)
     }
 
-    /// Stores the results of a session. If a value of the setting, such as the number of streams,
-    /// has failed before, the stored failure gets a new time only if the session failed at a lower
-    /// value. Otherwise the session may have stayed below the stored value because of the stored
-    /// failure, so its results do not show that the value still fails.
+    /// Stores the results of a session. A value of the setting, such as the number of streams, may
+    /// have failed before. This stored failure gets a new time only if the session failed at a
+    /// lower value. Otherwise the session may have stayed below the stored value because of the
+    /// stored failure, so its results do not show that the value still fails.
     pub fn keep(&mut self, pair: Pair, known: Remembered, now: Time) {
         let mut entries = self.entries.iter();
         let before = entries.find(|(other, _)| *other == pair);

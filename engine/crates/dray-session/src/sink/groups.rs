@@ -149,8 +149,8 @@ impl Group {
 }
 
 impl Sink {
-    /// Returns true if the log may contain, now or soon, a record of lost data. Called after a
-    /// write failed that began at `began`: the failure may mean that the kernel lost data of an
+    /// Returns true if the log may contain, now or soon, a record of lost data. Called if a write
+    /// that began at `began` has failed: the failure may mean that the kernel lost data of an
     /// earlier write. The kernel reports a loss only once. So it may have reported the loss to the
     /// failed write, and success to a concurrent sync.
     pub(super) fn may_have_logged_since(&self, began: Option<Time>) -> bool {

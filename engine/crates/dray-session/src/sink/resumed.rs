@@ -2,9 +2,8 @@
 //! ranges that this run added to the partial files of the earlier run.
 //!
 //! Invariant: a file that an earlier run began is published only in two cases. Either the sink has
-//! read the bytes of the file back from the storage, or the runtime has copied the earlier run's
-//! bytes to a partial file of this run. With the resume mode `Trust`, the sink reads back only the
-//! bytes of this run.
+//! read the bytes of the file back from the storage (with the resume mode `Trust`, only the bytes
+//! of this run), or the runtime has copied the earlier run's bytes to a partial file of this run.
 
 use super::decide::end_of_first_run;
 use super::tree::File;

@@ -5,11 +5,11 @@
 //! cache does not prove that the bytes are on the disk.
 //!
 //! Invariant: each byte returned by this module was read from below the page cache, except on file
-//! systems in memory. The module first drops the cached pages of the range. Then it uses direct
-//! reads if the file system supports them. Some file systems silently use the page cache for direct
-//! reads (ext4 with journalled data). Without direct reads, the module first requests the page with
-//! a read that does not wait. If this read returns bytes, the page is still in the cache, and the
-//! module reports an error.
+//! systems in memory. The module first drops the cached pages of the range, because some file
+//! systems silently use the page cache for direct reads (ext4 with journalled data). Then it uses
+//! direct reads if the file system supports them. Otherwise it requests the page with a read that
+//! does not wait. If this read returns bytes, the page is still in the cache. The module then syncs
+//! the file and drops the pages again. If the page stays in the cache, the module reports an error.
 
 use super::ErrorContext;
 use super::direct::{ALIGNMENT, Direct};

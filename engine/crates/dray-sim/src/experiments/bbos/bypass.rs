@@ -2,10 +2,10 @@
 //!
 //! The mean times between failures (MTBFs) of the applications are random from 0 to 100 minutes,
 //! and the period is one hour. The dissertation does not say how much colder than the other
-//! versions a checkpoint must be, nor whether the tier holds versions of an earlier period. So the
-//! experiment uses three thresholds (`colder_than`). The experiment measures the first period, in
-//! which the tier has no versions of an earlier period, and the last period, in which it has such
-//! versions.
+//! versions a checkpoint must be to bypass the fast tier, nor whether the tier holds versions of an
+//! earlier period. So the experiment uses three thresholds (`colder_than`). The experiment measures
+//! the first period, in which the tier has no versions of an earlier period, and the last period,
+//! in which it has such versions.
 
 use super::model::{Demotes, Known, Model, Parameters};
 use super::{CHECKPOINT, Congestion, LOADS, count, figures, jobs, rounded, tier};

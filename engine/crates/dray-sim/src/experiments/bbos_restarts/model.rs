@@ -2,9 +2,9 @@
 //! those of `dray_sched::tiers`.
 //!
 //! One application writes at a time, in the order of requests. One version is demoted at a time.
-//! Writes and demotions run at fixed rates, those of a tier that always demotes at Brmax. A restart
-//! takes no time and no bandwidth, and it does not bring a version back to the fast tier (BBOS,
-//! section 5.1.2: "a promotion is not required").
+//! The tier always demotes at Brmax, and applications always write at Bwmin. A restart takes no
+//! time and no bandwidth, and it does not bring a version back to the fast tier (BBOS, section
+//! 5.1.2: "a promotion is not required").
 
 use dray_sched::rng::Rng;
 use dray_sched::tiers::failures::{FailureEstimator, Prior};
