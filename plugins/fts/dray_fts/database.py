@@ -10,13 +10,14 @@ import sqlite3
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from dray_fts import schema
+from dray_fts.changes import DRIVEN, RELEASE, Change, Row, apply_change, begin_next, settle
 from dray_fts.jobs import storages
 from dray_fts.sites import storage_of
-from dray_fts.states import FAILED_REASON, LIVE, QUEUE_REASON, TERMINAL, job_state
+from dray_fts.states import LIVE, QUEUE_REASON, TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,49 +26,16 @@ if TYPE_CHECKING:
     from dray_fts.model import Job
     from dray_fts.people import Person
 
-__all__ = ["Change", "Database", "JobExistsError", "Row"]
+__all__ = ["Database", "JobExistsError"]
 
-Row: TypeAlias = "sqlite3.Row"
-_RELEASE = "to_release = stage_id IS NOT NULL"
 _JOINED = """
 SELECT file.*, job.owner, job.vo_name, job.job_type, job.priority, job.params, job.submit_time
-FROM file JOIN job USING (job_id)
-"""
-#: Without the metadata of files, which may be large: the driver reads the rows of all live files.
-_DRIVEN = """
-SELECT file_id, job_id, number, file_index, file_state, source_endpoint, source_path, dest_endpoint,
-    dest_path, content, user_filesize, activity, scitag, transferred, away_since, pauses, stages,
-    start_time,
-    archives, staging_metadata, stage_id, disk_path, staging_start, archive_start,
-    owner, vo_name, job_type, priority, params
 FROM file JOIN job USING (job_id)
 """
 
 
 class JobExistsError(Exception):
     """A job with this id exists, and its submission was another one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change of a file's state. ``None`` leaves a value unchanged."""
-
-    file_id: int
-    state: str
-    reason: str | None = None
-    start_time: float | None = None
-    finish_time: float | None = None
-    filesize: int | None = None
-    transferred: int | None = None
-    throughput: float | None = None
-    file_metadata: str | None = None
-    stage_id: str | None = None
-    disk_path: str | None = None
-    staging_start: float | None = None
-    staging_finished: float | None = None
-    archive_start: float | None = None
-    archive_finish: float | None = None
-    to_cancel: int | None = None
 
 
 class Database:
@@ -218,13 +186,13 @@ class Database:
         with self._change() as db:
             now = time.time()
             done = db.execute(
-                f"UPDATE file SET file_state = 'CANCELED', to_cancel = 1, {_RELEASE}, "
+                f"UPDATE file SET file_state = 'CANCELED', to_cancel = 1, {RELEASE}, "
                 "finish_time = ?, reason = 'TRANSFER [125] Transfer canceled by the user' "
                 f"WHERE job_id = ? AND file_state IN {LIVE}{chosen}",
                 (now, job_id),
             )
             if done.rowcount:
-                _settle(db, job_id, now)
+                settle(db, job_id, now)
             return done.rowcount
 
     def prioritise(self, job_id: str, priority: int) -> None:
@@ -245,7 +213,7 @@ class Database:
     def due(self, endpoint: str, limit: int) -> list[Row]:
         """Return submitted files whose transfers an endpoint can get now."""
         text = (
-            f"{_DRIVEN} WHERE file_state = 'SUBMITTED' AND dest_endpoint = ? AND due <= ? "
+            f"{DRIVEN} WHERE file_state = 'SUBMITTED' AND dest_endpoint = ? AND due <= ? "
             "ORDER BY priority DESC, file_id LIMIT ?"
         )
         return self._all(text, endpoint, time.time(), limit)
@@ -256,14 +224,14 @@ class Database:
         :param side: ``source`` or ``dest``: the side of a file that is at the endpoint.
         """
         text = (
-            f"{_DRIVEN} WHERE file_state = ? AND {side}_endpoint = ? AND due <= ? "
+            f"{DRIVEN} WHERE file_state = ? AND {side}_endpoint = ? AND due <= ? "
             "ORDER BY file_id LIMIT ?"
         )
         return self._all(text, state, endpoint, time.time(), limit)
 
     def live(self, endpoint: str) -> list[Row]:
         """Return files that have a transfer at an endpoint."""
-        text = f"{_DRIVEN} WHERE file_state IN ('READY', 'ACTIVE') AND dest_endpoint = ?"
+        text = f"{DRIVEN} WHERE file_state IN ('READY', 'ACTIVE') AND dest_endpoint = ?"
         return self._all(text, endpoint)
 
     def flagged(self, flag: str, endpoint: str, limit: int, after: int = 0) -> list[Row]:
@@ -274,7 +242,7 @@ class Database:
         :param after: only files with higher ids.
         """
         side = "source" if flag == "to_release" else "dest"
-        text = f"{_DRIVEN} WHERE {flag} AND {side}_endpoint = ? AND file_id > ? "
+        text = f"{DRIVEN} WHERE {flag} AND {side}_endpoint = ? AND file_id > ? "
         return self._all(f"{text} ORDER BY file_id LIMIT ?", endpoint, after, limit)
 
     def metadata(self, file_id: int) -> Any:  # noqa: ANN401 - JSON
@@ -315,13 +283,13 @@ class Database:
         with self._change() as db:
             jobs = set()
             for change in changes:
-                row = _apply(db, change)
+                row = apply_change(db, change)
                 if row is not None:
                     jobs.add(row["job_id"])
                     if change.state in TERMINAL:
-                        _begin_next(db, row, change.state, now)
+                        begin_next(db, row, change.state, now)
             for job_id in jobs:
-                _settle(db, job_id, now)
+                settle(db, job_id, now)
 
     def postpone(self, file_id: int, due: float, reason: str, *, is_away: bool) -> None:
         """Postpone the call for which a file waits.
@@ -342,20 +310,20 @@ class Database:
         """Cancel files that have waited longer than their ``max_time_in_queue``."""
         limit = "json_extract(params, '$.queue_seconds')"
         text = (
-            f"{_DRIVEN} WHERE file_state IN ('SUBMITTED', 'READY') AND {limit} IS NOT NULL "
+            f"{DRIVEN} WHERE file_state IN ('SUBMITTED', 'READY') AND {limit} IS NOT NULL "
             f"AND queued_since + {limit} < ?"
         )
         now = time.time()
         for row in self._all(text, now):
             with self._change() as db:
                 done = db.execute(
-                    f"UPDATE file SET file_state = 'CANCELED', to_cancel = 1, {_RELEASE}, "
+                    f"UPDATE file SET file_state = 'CANCELED', to_cancel = 1, {RELEASE}, "
                     "finish_time = ?, reason = ? "
                     "WHERE file_id = ? AND file_state IN ('SUBMITTED', 'READY')",
                     (now, QUEUE_REASON, row["file_id"]),
                 )
                 if done.rowcount:
-                    _settle(db, row["job_id"], now)
+                    settle(db, row["job_id"], now)
 
     def forget(self, keep_seconds: float) -> int:
         """Delete jobs that ended this long ago, except jobs whose transfers must be cancelled."""
@@ -409,67 +377,3 @@ def _where(filters: Mapping[str, Sequence[str]]) -> tuple[str, list[object]]:
             words.append(f"{column} IN ({', '.join('?' * len(allowed))})")
             values.extend(allowed)
     return " AND ".join(words), values
-
-
-def _apply(db: sqlite3.Connection, change: Change) -> Row | None:
-    """Store the state of a file. Return the file, or ``None`` if it has ended already."""
-    row: Row | None = db.execute(
-        f"{_DRIVEN} WHERE file_id = ? AND file_state IN {LIVE}", (change.file_id,)
-    ).fetchone()
-    if row is None:
-        if change.stage_id is not None:
-            # The user has canceled the file while the endpoint received the stage request.
-            db.execute(
-                "UPDATE file SET stage_id = ?, to_release = 1 WHERE file_id = ?",
-                (change.stage_id, change.file_id),
-            )
-        return None
-    values = asdict(change)
-    values["file_state"] = values.pop("state")
-    file_id = values.pop("file_id")
-    # A reason of a postponed submission must not stay after the submission.
-    kept = {name: value for name, value in values.items() if value is not None or name == "reason"}
-    if (row["file_state"], change.state) == ("STARTED", "SUBMITTED"):
-        kept["queued_since"] = time.time()
-    text = ", ".join(f"{name} = ?" for name in kept)
-    if change.state != row["file_state"]:
-        # Each state has pauses of its own.
-        text += ", due = 0, pauses = 0, away_since = NULL"
-    # A file that was only staged keeps its pin: the pin is the purpose of its job.
-    is_only_staged = (row["file_state"], change.state) == ("STARTED", "FINISHED")
-    if change.state in TERMINAL and not is_only_staged:
-        text += f", {_RELEASE}"
-    db.execute(f"UPDATE file SET {text} WHERE file_id = ?", (*kept.values(), file_id))
-    return row
-
-
-def _begin_next(db: sqlite3.Connection, row: Row, state: str, now: float) -> None:
-    """Begin the next alternative of a failed file, or the next hop of a finished one."""
-    if (row["job_type"], state) not in {("R", "FAILED"), ("H", "FINISHED")}:
-        return
-    same = "AND file_index = ?" if row["job_type"] == "R" else "AND file_index > ?"
-    following = db.execute(
-        f"SELECT file_id, stages FROM file WHERE job_id = ? AND file_state = 'NOT_USED' {same} "
-        "ORDER BY number LIMIT 1",
-        (row["job_id"], row["file_index"]),
-    ).fetchone()
-    if following is not None:
-        db.execute(
-            "UPDATE file SET file_state = ?, queued_since = ? WHERE file_id = ?",
-            ("STAGING" if following["stages"] else "SUBMITTED", now, following["file_id"]),
-        )
-
-
-def _settle(db: sqlite3.Connection, job_id: str, now: float) -> None:
-    """Compute the state of a job from the states of its files."""
-    job = db.execute("SELECT job_type FROM job WHERE job_id = ?", (job_id,)).fetchone()
-    files = db.execute(
-        "SELECT file_index, file_state FROM file WHERE job_id = ? ORDER BY number", (job_id,)
-    ).fetchall()
-    state = job_state(job["job_type"], [(row[0], row[1]) for row in files])
-    has_ended = state not in LIVE
-    reason = FAILED_REASON if state in ("FAILED", "FINISHEDDIRTY") else None
-    db.execute(
-        "UPDATE job SET job_state = ?, reason = ?, job_finished = ? WHERE job_id = ?",
-        (state, reason, now if has_ended else None, job_id),
-    )

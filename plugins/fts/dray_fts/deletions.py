@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from dray import DrayError
-from dray_fts.database import Change
+from dray_fts.changes import Change
 from dray_fts.rows import postponed
 from dray_fts.states import reason_of_error
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Executor
 
-    from dray_fts.database import Database, Row
+    from dray_fts.changes import Row
+    from dray_fts.database import Database
     from dray_fts.endpoints import Endpoints
     from dray_fts.settings import Limits
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from dray_fts.database import Row
+    from dray_fts.changes import Row
     from dray_fts.model import Job
     from dray_fts.service import Service
 

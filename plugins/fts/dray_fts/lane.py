@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dray import DrayError, DrayPermanentError
 from dray.client import Content, Place, Request, Retry, Scitag
 from dray_fts import sites
-from dray_fts.database import Change
+from dray_fts.changes import Change
 from dray_fts.deletions import Deletions
 from dray_fts.endpoints import LATER_KINDS, OVER_KINDS
 from dray_fts.rows import (
@@ -31,7 +31,8 @@ from dray_fts.tape import Tape
 
 if TYPE_CHECKING:
     from dray.client import Transfer
-    from dray_fts.database import Database, Row
+    from dray_fts.changes import Row
+    from dray_fts.database import Database
     from dray_fts.endpoints import Endpoints
     from dray_fts.settings import Limits
 

@@ -7,14 +7,15 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from dray_fts.database import Change
+from dray_fts.changes import Change
 from dray_fts.endpoints import AWAY_KINDS, LATER_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from dray import DrayError
-    from dray_fts.database import Database, Row
+    from dray_fts.changes import Row
+    from dray_fts.database import Database
 
 __all__ = [
     "Flagged",

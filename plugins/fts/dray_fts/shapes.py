@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dray_fts.database import Row
+    from dray_fts.changes import Row
 
 __all__ = ["FILE_FIELDS", "deletion_json", "file_json", "job_json", "time_text"]
 

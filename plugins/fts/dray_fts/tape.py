@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from dray import DrayError
 from dray.client import StagingRequest, TapeFile
-from dray_fts.database import Change
+from dray_fts.changes import Change
 from dray_fts.endpoints import OVER_KINDS
 from dray_fts.rows import (
     Flagged,
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dray.client import TapeLocality, TapeProgress, Transfer
-    from dray_fts.database import Database, Row
+    from dray_fts.changes import Row
+    from dray_fts.database import Database
     from dray_fts.endpoints import Endpoints
     from dray_fts.settings import Limits
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dray_fts import schema
-from dray_fts.database import Change, Database, JobExistsError
+from dray_fts.changes import Change
+from dray_fts.database import Database, JobExistsError
 from dray_fts.jobs import parse
 from dray_fts.people import Person
 from dray_fts.rows import Flagged
