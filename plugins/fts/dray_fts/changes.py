@@ -14,11 +14,16 @@ from dray_fts.states import FAILED_REASON, LIVE, TERMINAL, job_state
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["DRIVEN", "RELEASE", "Change", "Row", "apply_change", "begin_next", "settle"]
+__all__ = ["DRIVEN", "QUEUED", "RELEASE", "Change", "Row", "apply_change", "begin_next", "settle"]
 
 Row: TypeAlias = "sqlite3.Row"
 RELEASE = "to_release = stage_id IS NOT NULL"
 """Assignment that marks a staged file whose pin must end."""
+QUEUED = (
+    "queued_until = ? + (SELECT json_extract(params, '$.queue_seconds') FROM job "
+    "WHERE job.job_id = file.job_id)"
+)
+"""Assignment of the end of ``max_time_in_queue``, which begins at the time that is given."""
 DRIVEN = """
 SELECT file_id, job_id, number, file_index, file_state, source_endpoint, source_path, dest_endpoint,
     dest_path, content, user_filesize, activity, scitag, transferred, away_since, pauses, stages,
@@ -70,9 +75,11 @@ def apply_change(db: sqlite3.Connection, change: Change) -> Row | None:
     file_id = values.pop("file_id")
     # A reason of a postponed submission must not stay after the submission.
     kept = {name: value for name, value in values.items() if value is not None or name == "reason"}
-    if (row["file_state"], change.state) == ("STARTED", "SUBMITTED"):
-        kept["queued_since"] = time.time()
     text = ", ".join(f"{name} = ?" for name in kept)
+    given = list(kept.values())
+    if (row["file_state"], change.state) == ("STARTED", "SUBMITTED"):
+        text += f", {QUEUED}"
+        given.append(time.time())
     if change.state != row["file_state"]:
         # Each state has pauses of its own.
         text += ", due = 0, pauses = 0, away_since = NULL"
@@ -80,7 +87,7 @@ def apply_change(db: sqlite3.Connection, change: Change) -> Row | None:
     is_only_staged = (row["file_state"], change.state) == ("STARTED", "FINISHED")
     if change.state in TERMINAL and not is_only_staged:
         text += f", {RELEASE}"
-    db.execute(f"UPDATE file SET {text} WHERE file_id = ?", (*kept.values(), file_id))
+    db.execute(f"UPDATE file SET {text} WHERE file_id = ?", (*given, file_id))
     return row
 
 
@@ -96,7 +103,7 @@ def begin_next(db: sqlite3.Connection, row: Row, state: str, now: float) -> None
     ).fetchone()
     if following is not None:
         db.execute(
-            "UPDATE file SET file_state = ?, queued_since = ? WHERE file_id = ?",
+            f"UPDATE file SET file_state = ?, {QUEUED} WHERE file_id = ?",
             ("STAGING" if following["stages"] else "SUBMITTED", now, following["file_id"]),
         )
 

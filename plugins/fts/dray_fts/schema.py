@@ -59,7 +59,30 @@ CREATE INDEX job_by_owner_state ON job (owner, job_state, submit_time);
 CREATE INDEX job_by_time ON job (submit_time);
 CREATE INDEX file_in_state ON file (file_state);
 """
-_STEPS = (_FIRST, _TAPE, _LISTS)
+#: The priority is in each file, so that an index has the waiting files in the order in which the
+#: driver reads them. `due` is in the index, so that postponed files are passed over within it.
+_QUEUES = """
+DROP INDEX file_by_state;
+DROP INDEX file_to_cancel;
+DROP INDEX file_to_change;
+DROP INDEX file_to_release;
+ALTER TABLE file ADD COLUMN file_priority INTEGER NOT NULL DEFAULT 3;
+ALTER TABLE file RENAME COLUMN queued_since TO queued_until;
+UPDATE file SET
+    file_priority = (SELECT priority FROM job WHERE job.job_id = file.job_id),
+    queued_until = queued_until
+        + (SELECT json_extract(params, '$.queue_seconds') FROM job WHERE job.job_id = file.job_id);
+CREATE INDEX file_at_dest
+    ON file (dest_endpoint, file_state, file_priority DESC, file_id, due);
+CREATE INDEX file_at_source
+    ON file (source_endpoint, file_state, file_priority DESC, file_id, due);
+CREATE INDEX file_queued ON file (queued_until)
+    WHERE file_state IN ('SUBMITTED', 'READY') AND queued_until IS NOT NULL;
+CREATE INDEX file_to_cancel ON file (dest_endpoint, file_id) WHERE to_cancel;
+CREATE INDEX file_to_change ON file (dest_endpoint, file_id) WHERE to_change;
+CREATE INDEX file_to_release ON file (source_endpoint, file_id) WHERE to_release;
+"""
+_STEPS = (_FIRST, _TAPE, _LISTS, _QUEUES)
 """The change from each version to the next. A step of a released version never changes."""
 
 

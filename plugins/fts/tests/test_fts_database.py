@@ -98,6 +98,21 @@ def test_a_priority_that_changes_during_its_call_is_not_lost(database: Database)
     assert database.flagged("to_change", "b", 10) == []
 
 
+def test_files_are_due_by_priority(database: Database) -> None:
+    first, later = [add(database, f"j{priority}", priority=priority)[0] for priority in (2, 4)]
+    third, alternative = add(database, "j3", priority=3)
+    assert [row["file_id"] for row in database.due("b", 10)] == [later, third, first]
+    database.prioritise("j3", 1)
+    assert [row["file_id"] for row in database.due("b", 10)] == [later, first, third]
+    # An alternative that has not begun gets the priority too.
+    database.prioritise("j3", 5)
+    database.apply([Change(third, "FAILED", "why")])
+    assert [row["file_id"] for row in database.due("b", 10)] == [alternative, later, first]
+    database.postpone(later, time.time() + 60, "busy", is_away=False)
+    assert [row["file_id"] for row in database.due("b", 1)] == [alternative]
+    assert [row["file_id"] for row in database.due("b", 10)] == [alternative, first]
+
+
 def test_a_failed_file_begins_its_alternative(database: Database) -> None:
     one, two = add(database)
     database.apply([Change(one, "FAILED", "why")])
@@ -133,6 +148,22 @@ def test_files_expire_only_before_they_run(database: Database) -> None:
     assert state(database) == "ACTIVE"
     database.apply([Change(one, "READY")])
     database.expire()
+    assert state(database) == "CANCELED"
+
+
+def test_the_time_in_the_queue_begins_when_a_file_is_submitted(database: Database) -> None:
+    one, two = add(database, max_time_in_queue="1s")
+    database.apply([Change(one, "STARTED", stage_id="r", staging_start=1.0)])
+    time.sleep(1.1)
+    database.apply([Change(one, "SUBMITTED")])
+    database.expire()
+    assert state(database) == "SUBMITTED"
+    database.apply([Change(one, "FAILED", "why")])
+    database.expire()
+    assert [row["file_id"] for row in database.due("b", 10)] == [two]
+    time.sleep(1.1)
+    database.expire()
+    assert database.due("b", 10) == []
     assert state(database) == "CANCELED"
 
 
@@ -175,6 +206,9 @@ def test_no_call_scans_all_jobs_or_files(database: Database, tmp_path: Path) -> 
         scans = [step for step in plan if step.startswith(("SCAN job", "SCAN file"))]
         # A partial index has only the rows with a flag.
         assert [step for step in scans if "INDEX file_to_" not in step] == [], (text, plan)
+        # No query sorts the files that wait. A query of several states sorts the rows of its list.
+        sorts = [step for step in plan if "TEMP B-TREE" in step]
+        assert sorts == [] or "UNION ALL" in text, (text, plan)
     other.close()
 
 
@@ -195,18 +229,23 @@ def test_a_database_of_an_older_service_is_changed(tmp_path: Path) -> None:
     old.executescript(f"BEGIN; {schema._STEPS[0]} PRAGMA user_version = 1; COMMIT;")
     old.execute(
         "INSERT INTO job VALUES ('j', 'alice', '/CN=alice', 'dteam', 'x', 'N', 'SUBMITTED', NULL, "
-        "3, NULL, NULL, '{}', 'null', 'd', 1.0, NULL)"
+        "4, NULL, NULL, '{\"queue_seconds\": 5}', 'null', 'd', 1.0, NULL)"
     )
     old.execute(
         "INSERT INTO file (job_id, number, file_index, file_state, source_surl, dest_surl, "
         "source_se, dest_se, source_endpoint, source_path, dest_endpoint, dest_path, "
-        "file_metadata, activity, selection_strategy) VALUES ('j', 0, 0, 'SUBMITTED', 's', 'd', "
-        "'s', 'd', 'a', '/data/x', 'b', '/data/x', 'null', 'default', 'auto')"
+        "file_metadata, activity, selection_strategy, queued_since) VALUES ('j', 0, 0, "
+        "'SUBMITTED', 's', 'd', 's', 'd', 'a', '/data/x', 'b', '/data/x', 'null', 'default', "
+        "'auto', 7.0)"
     )
     old.close()
     database = Database(tmp_path / "old.db")
     (row,) = database.due("b", 10)
     assert (row["job_id"], row["stages"], row["disk_path"]) == ("j", 0, None)
+    (row,) = database.files("j")
+    assert (row["file_priority"], row["queued_until"]) == (4, 12.0)
+    database.expire()
+    assert state(database) == "CANCELED"
     database.close()
     newer = sqlite3.connect(tmp_path / "old.db")
     newer.execute("PRAGMA user_version = 99")
