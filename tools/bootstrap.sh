@@ -185,6 +185,8 @@ find_missing() {
         # The stock client of FTS uses this library.
         compgen -G "$system/usr/lib/python3/dist-packages/M2Crypto*" >/dev/null ||
             missing+=(python3-m2crypto)
+        # The STOMP broker of the tests of messages.
+        [ -x "$system/usr/lib/rabbitmq/bin/rabbitmq-server" ] || missing+=(rabbitmq-server)
         # iperf3 measures plain TCP, with which the copies over a path are compared.
         has iperf3 || missing+=(iperf3)
         # A checker of Debian packages, a clean Debian to install them in, an unpacker for RPM.

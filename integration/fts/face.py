@@ -118,7 +118,7 @@ class Face:
         """Start the service, and wait until it answers."""
         self._starts += 1
         log = self.folder / f"{self._starts:03}.log"
-        path = ":".join(str(each) for each in PYTHON_PATH)
+        path = ":".join([*map(str, PYTHON_PATH), os.environ.get("PYTHONPATH", "")])
         with log.open("wb") as out:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "dray_fts", "--config", self.config],

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dray.client import Transfer
+    from integration.fts.broker import Broker
 
 __all__ = ["MIB", "READY_SECONDS", "SITES", "TAPE_ROOTS", "Scene", "adler32"]
 
@@ -37,8 +38,18 @@ class Scene(RucioScene):
     :param sites: names of endpoints. The endpoint ``t`` has a tier.
     """
 
-    def __init__(self, folder: Path, sites: Sequence[str]) -> None:
-        """Start everything."""
+    def __init__(
+        self,
+        folder: Path,
+        sites: Sequence[str],
+        broker: Broker | None = None,
+        broker_ca: Path | None = None,
+    ) -> None:
+        """Start everything.
+
+        :param broker: broker to which the service publishes messages.
+        :param broker_ca: authority of the broker's certificate, if it is not that of the service.
+        """
         super().__init__(folder)
         self.face: Face | None = None
         (folder / "ca").mkdir()
@@ -60,6 +71,8 @@ class Scene(RucioScene):
                 for site, end in self.ends.items()
                 for root in (TAPE_ROOTS if site == "t" else (Root(),))
             )
+            if broker is not None:
+                more += broker.face_config(broker_ca or authority.file)
             self.face = Face(folder / "face", self.ends, authority.file, pems, more).start()
             settings = {
                 "conveyor": {"transfertool": "fts3", "usercert": str(pems["alice"])},

@@ -76,6 +76,13 @@ def _run(path: Path, *, is_check: bool) -> int:
         Revocations(settings.crls)
     except ValueError as error:
         raise SettingsError(f"[tls]: crls: {error}") from error
+    if settings.messages is not None:
+        try:
+            from dray_fts.publisher import Publisher
+        except ImportError as error:
+            text = f"[messages]: {error}; install dray with the extra fts-messages"
+            raise SettingsError(text) from error
+        Publisher.check(settings.messages)
     if is_check:
         print(f"{path}: {len(settings.endpoints)} endpoints, {len(settings.users)} users")
         return 0

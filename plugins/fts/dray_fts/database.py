@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from dray_fts import schema
+from dray_fts import outbox, schema
 from dray_fts.changes import DRIVEN, RELEASE, Change, Row, apply_change, begin_next, settle
 from dray_fts.jobs import storages
 from dray_fts.sites import storage_of
@@ -41,18 +41,23 @@ class JobExistsError(Exception):
 class Database:
     """One connection that all threads share."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, messages_from: str | None = None) -> None:
         """Open the database, and create it if it is missing.
 
-        :raises sqlite3.Error: if the database cannot be opened, or if a newer version of the
-            service wrote it.
+        :param messages_from: name of the service in the messages about ended files. ``None``: no
+            messages are stored.
+        :raises sqlite3.Error: if the database cannot be opened, or if a newer program wrote it.
         """
         self._lock = threading.RLock()
+        self._messages_from = messages_from
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._db.row_factory = sqlite3.Row
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
             self._db.execute(f"PRAGMA {pragma}")
         schema.prepare(self._db, path)
+        if messages_from is None:
+            # An earlier configuration had a broker.
+            self._db.execute("DELETE FROM message")
 
     def close(self) -> None:
         """Close the connection."""
@@ -188,15 +193,20 @@ class Database:
         chosen = "" if file_ids is None else f" AND file_id IN ({', '.join(map(str, file_ids))})"
         with self._change() as db:
             now = time.time()
-            done = db.execute(
+            live = f"job_id = ? AND file_state IN {LIVE}{chosen}"
+            ids = [
+                row[0] for row in db.execute(f"SELECT file_id FROM file WHERE {live}", (job_id,))
+            ]
+            db.execute(
                 f"UPDATE file SET file_state = 'CANCELED', to_cancel = 1, {RELEASE}, "
                 "finish_time = ?, reason = 'TRANSFER [125] Transfer canceled by the user' "
-                f"WHERE job_id = ? AND file_state IN {LIVE}{chosen}",
+                f"WHERE {live}",
                 (now, job_id),
             )
-            if done.rowcount:
+            if ids:
                 settle(db, job_id, now)
-            return done.rowcount
+            self._note(db, ids)
+            return len(ids)
 
     def prioritise(self, job_id: str, priority: int) -> None:
         """Change the priority of a job. The driver then changes that of the job's transfers.
@@ -282,14 +292,18 @@ class Database:
         now = time.time()
         with self._change() as db:
             jobs = set()
+            ended = []
             for change in changes:
                 row = apply_change(db, change)
                 if row is not None:
                     jobs.add(row["job_id"])
                     if change.state in TERMINAL:
                         begin_next(db, row, change.state, now)
+                    if change.state != row["file_state"]:
+                        ended.append(change.file_id)
             for job_id in jobs:
                 settle(db, job_id, now)
+            self._note(db, ended)
 
     def postpone(self, file_id: int, due: float, reason: str, *, is_away: bool) -> None:
         """Postpone the call for which a file waits.
@@ -324,6 +338,7 @@ class Database:
                 )
                 if done.rowcount:
                     settle(db, row["job_id"], now)
+                    self._note(db, [row["file_id"]])
 
     def forget(self, keep_seconds: float) -> int:
         """Delete jobs that ended this long ago, except jobs whose transfers must be cancelled."""
@@ -336,6 +351,28 @@ class Database:
         with self._change() as db:
             db.execute(f"DELETE FROM file WHERE job_id IN ({chosen})", (before,))
             return db.execute(f"DELETE FROM job WHERE job_id IN ({chosen})", (before,)).rowcount
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def _note(self, db: sqlite3.Connection, file_ids: Sequence[int]) -> None:
+        """Store the messages about files whose states have changed in this transaction."""
+        if self._messages_from is not None:
+            outbox.note(db, self._messages_from, file_ids)
+
+    def messages(self, limit: int) -> list[Row]:
+        """Return the messages that the service should publish next."""
+        with self._lock:
+            return outbox.waiting(self._db, limit)
+
+    def tried(self, published: Sequence[int], failed: Sequence[int]) -> None:
+        """Delete the published messages, and count a try of the others."""
+        with self._change() as db:
+            outbox.tried(db, published, failed)
+
+    def drop_messages(self, keep_seconds: float) -> int:
+        """Delete the messages that wait for longer than this time. Return their number."""
+        with self._change() as db:
+            return outbox.drop(db, time.time() - keep_seconds)
 
     # --- delegation -------------------------------------------------------------------------------
 

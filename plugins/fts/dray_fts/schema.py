@@ -82,7 +82,15 @@ CREATE INDEX file_to_cancel ON file (dest_endpoint, file_id) WHERE to_cancel;
 CREATE INDEX file_to_change ON file (dest_endpoint, file_id) WHERE to_change;
 CREATE INDEX file_to_release ON file (source_endpoint, file_id) WHERE to_release;
 """
-_STEPS = (_FIRST, _TAPE, _LISTS, _QUEUES)
+_MESSAGES = """
+CREATE TABLE message (
+    message_id INTEGER PRIMARY KEY AUTOINCREMENT, created REAL NOT NULL,
+    tries INTEGER NOT NULL DEFAULT 0, vo_name TEXT NOT NULL, body TEXT NOT NULL
+);
+CREATE INDEX message_by_tries ON message (tries, message_id);
+CREATE INDEX message_by_time ON message (created);
+"""
+_STEPS = (_FIRST, _TAPE, _LISTS, _QUEUES, _MESSAGES)
 """The change from each version to the next. A step of a released version never changes."""
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from dray_fts.publisher import Publisher
     from dray_fts.settings import Settings
 
     Call: TypeAlias = Callable[["Service", Person, Request, bytes], Response]
@@ -59,6 +60,7 @@ class Service:
 
         :raises OSError: if the folder of the state cannot be created, or if a revocation list
             cannot be read.
+        :raises SettingsError: if a file for the broker cannot be used.
         :raises ValueError: if a file is not a revocation list.
         :raises sqlite3.Error: if the database cannot be opened.
         """
@@ -67,9 +69,16 @@ class Service:
         os.umask(0o077)
         self.settings = settings
         self.revocations = Revocations(settings.crls)
-        self.database = Database(settings.state / "fts.db")
+        has_messages = settings.messages is not None
+        self.database = Database(settings.state / "fts.db", settings.name if has_messages else None)
         self.endpoints = Endpoints(settings.endpoints)
         self.driver = Driver(self.database, self.endpoints, settings.limits)
+        self.publisher: Publisher | None = None
+        if settings.messages is not None:
+            # Only this part needs the extra `fts-messages`.
+            from dray_fts.publisher import Publisher
+
+            self.publisher = Publisher(self.database, settings.messages)
 
     def app(self) -> Starlette:
         """Return the application. The driver runs as long as the application."""
@@ -77,8 +86,12 @@ class Service:
         @contextlib.asynccontextmanager
         async def lifespan(_app: Starlette) -> AsyncIterator[None]:
             self.driver.start()
+            if self.publisher is not None:
+                self.publisher.start()
             yield
             await run_in_threadpool(self.driver.stop)
+            if self.publisher is not None:
+                await run_in_threadpool(self.publisher.stop)
             self.endpoints.close()
             self.database.close()
 

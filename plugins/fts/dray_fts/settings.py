@@ -14,7 +14,7 @@ from dray_fts.sites import NoPlaceError, Prefix, SiteMap
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["NAME", "Endpoint", "Limits", "Settings", "SettingsError", "User", "read"]
+__all__ = ["NAME", "Endpoint", "Limits", "Messages", "Settings", "SettingsError", "User", "read"]
 
 T = TypeVar("T")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -75,6 +75,26 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Messages:
+    """The STOMP broker that gets messages about ended files.
+
+    :param ca: authorities of the broker's certificate. ``None``: a connection without TLS.
+    :param keep_hours: time for which a message waits for the broker.
+    """
+
+    host: str
+    port: int
+    destination: str
+    ca: Path | None
+    certificate: Path | None
+    key: Path | None
+    user: str | None
+    password_file: Path | None
+    virtual_host: str | None
+    keep_hours: float
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The whole configuration.
 
@@ -83,6 +103,7 @@ class Settings:
     :param vo: VO of users without a VO.
     :param crls: file or folder with revocation lists of client certificates.
     :param tokens_at: name of the endpoint that checks bearer tokens. ``None`` refuses tokens.
+    :param messages: ``None`` publishes no messages.
     """
 
     host: str
@@ -100,6 +121,7 @@ class Settings:
     administrators: frozenset[str]
     tokens_at: str | None
     limits: Limits = field(default_factory=Limits)
+    messages: Messages | None = None
 
 
 class _Table:
@@ -124,6 +146,10 @@ class _Table:
                 f"{self._place}: {key} is {value!r}; write a value of type {_word(kind)}"
             )
         return value
+
+    def has(self, key: str) -> bool:
+        """Return true if the table has the key."""
+        return key in self._left
 
     def maybe(self, key: str) -> str | None:
         """Return a text, or ``None`` if the key is missing."""
@@ -170,7 +196,7 @@ def read(path: Path) -> Settings:
 
 
 def _settings(top: _Table) -> Settings:
-    host, port = _listen(top.take("listen", str, "127.0.0.1:8446"))
+    host, port = _listen("listen", top.take("listen", str, "127.0.0.1:8446"))
     tls, tokens, limits = top.table("tls"), top.table("tokens"), top.table("limits")
     vo = top.take("vo", str, "default")
     endpoints = {each.name: each for each in map(_endpoint, top.tables("endpoint"))}
@@ -204,17 +230,50 @@ def _settings(top: _Table) -> Settings:
         administrators=frozenset(map(str, top.take("administrators", list, []))),
         tokens_at=tokens_at,
         limits=_limits(limits),
+        messages=_messages(top.table("messages")) if top.has("messages") else None,
     )
     for table in (top, tls, tokens, limits):
         table.end()
     return made
 
 
-def _listen(text: str) -> tuple[str, int]:
+def _listen(key: str, text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise SettingsError(f"listen is {text!r}; write ADDRESS:PORT")
+        raise SettingsError(f"{key} is {text!r}; write ADDRESS:PORT")
     return host.strip("[]"), int(port)
+
+
+def _messages(table: _Table) -> Messages:
+    host, port = _listen("[messages]: broker", table.take("broker", str))
+    has_tls = table.take("tls", bool, default=True)
+    paths = {name: table.maybe(name) for name in ("ca", "certificate", "key", "password_file")}
+    user = table.maybe("user")
+    made = Messages(
+        host=host,
+        port=port,
+        destination=table.take("destination", str, "/topic/transfer.fts_monitoring_complete"),
+        user=user,
+        virtual_host=table.maybe("virtual_host"),
+        keep_hours=table.take("keep_hours", float, 24.0),
+        **{name: None if path is None else Path(path) for name, path in paths.items()},
+    )
+    table.end()
+    if has_tls != (made.ca is not None):
+        raise SettingsError(
+            "[messages]: ca is missing; set ca to the file with the authority of the broker"
+            if has_tls
+            else "[messages]: ca is set, but tls is false; leave one of them out"
+        )
+    if made.certificate is not None and not has_tls:
+        raise SettingsError("[messages]: certificate needs TLS; leave tls out, and set ca")
+    if (made.certificate is None) != (made.key is None):
+        raise SettingsError("[messages]: set both certificate and key, or neither")
+    if (user is None) != (made.password_file is None):
+        raise SettingsError("[messages]: set both user and password_file, or neither")
+    if made.keep_hours <= 0:
+        raise SettingsError(f"[messages]: keep_hours is {made.keep_hours}; write a number over 0")
+    return made
 
 
 def _endpoint(table: _Table) -> Endpoint:

@@ -58,3 +58,53 @@ def test_mistakes_are_named(tmp_path: Path, old: str, new: str, words: str) -> N
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"cannot read .*none: No such file"):
         read(tmp_path / "none")
+
+
+MESSAGES = """
+[messages]
+broker = "broker.example:61614"
+ca = "/etc/broker-ca.pem"
+user = "fts"
+password_file = "/etc/broker-password"
+"""
+
+
+def test_the_broker_of_the_how_to(tmp_path: Path) -> None:
+    text = HOW_TO.read_text(encoding="utf-8")
+    found = re.search(r"```toml\n(\[messages\].*?)```", text, re.DOTALL)
+    assert found is not None
+    settings = read(write(tmp_path, example() + found[1])).messages
+    assert settings is not None
+    assert (settings.host, settings.port, settings.user) == ("broker.example", 61614, "fts")
+    assert settings.destination == "/topic/transfer.fts_monitoring_complete"
+    assert read(write(tmp_path, example())).messages is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (":61614", "", "[messages]: broker is 'broker.example'; write ADDRESS:PORT"),
+        ('ca = "/etc/broker-ca.pem"', "", "ca is missing"),
+        ('user = "fts"', 'user = "fts"\ntls = false', "ca is set, but tls is false"),
+        ('user = "fts"', 'user = "fts"\nkey = "k"', "set both certificate and key"),
+        ('user = "fts"', "", "set both user and password_file"),
+        (
+            'user = "fts"',
+            'user = "fts"\nkeep_hours = 0',
+            "keep_hours is 0.0; write a number over 0",
+        ),
+        ('user = "fts"', 'user = "fts"\nttl = 1', "the key ttl is unknown"),
+        (
+            'ca = "/etc/broker-ca.pem"',
+            'tls = false\ncertificate = "c"\nkey = "k"',
+            "certificate needs TLS",
+        ),
+    ],
+)
+def test_mistakes_about_the_broker_are_named(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    assert old in MESSAGES
+    with pytest.raises(SettingsError) as caught:
+        read(write(tmp_path, example() + MESSAGES.replace(old, new, 1)))
+    assert words in str(caught.value)

@@ -1,0 +1,81 @@
+"""The messages that wait for their publication. They are stored with the states that they report.
+
+A message is stored in the transaction that changes the state of a file. So a kill loses no message,
+and no message reports a state that was not stored.
+"""
+
+# Statements are composed of constants of this module. All values are parameters.
+# ruff: noqa: S608
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+from dray_fts.messages import ENDS, completion
+from dray_fts.states import LIVE
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable
+
+    from dray_fts.changes import Row
+
+__all__ = ["drop", "note", "tried", "waiting"]
+
+_FILE = """
+SELECT file.*, job.vo_name, job.job_type, job.params, job.job_metadata
+FROM file JOIN job USING (job_id) WHERE file_id = ?
+"""
+
+
+def note(db: sqlite3.Connection, host: str, file_ids: Iterable[int]) -> None:
+    """Store a message about each of these files whose copy has ended.
+
+    :param host: name of the service.
+    """
+    now = time.time()
+    for file_id in file_ids:
+        row = db.execute(_FILE, (file_id,)).fetchone()
+        if row["deletes"] or row["file_state"] not in ENDS:
+            continue
+        body = completion(row, host, has_next=_has_next(db, row), now=now)
+        db.execute(
+            "INSERT INTO message (created, vo_name, body) VALUES (?, ?, ?)",
+            (now, row["vo_name"], json.dumps(body)),
+        )
+
+
+def waiting(db: sqlite3.Connection, limit: int) -> list[Row]:
+    """Return the next messages: the messages that were tried least often, oldest first.
+
+    A message that has failed is returned alone. So a message that the broker always refuses does
+    not keep others waiting.
+    """
+    text = "SELECT * FROM message ORDER BY tries, message_id LIMIT ?"
+    rows = db.execute(text, (limit,)).fetchall()
+    return rows[:1] if rows and rows[0]["tries"] else [row for row in rows if not row["tries"]]
+
+
+def tried(db: sqlite3.Connection, published: Iterable[int], failed: Iterable[int]) -> None:
+    """Delete the published messages, and count a try of the others."""
+    db.executemany("DELETE FROM message WHERE message_id = ?", [(each,) for each in published])
+    text = "UPDATE message SET tries = tries + 1 WHERE message_id = ?"
+    db.executemany(text, [(each,) for each in failed])
+
+
+def drop(db: sqlite3.Connection, before: float) -> int:
+    """Delete the messages that were stored before a time. Return their number."""
+    return db.execute("DELETE FROM message WHERE created < ?", (before,)).rowcount
+
+
+def _has_next(db: sqlite3.Connection, row: Row) -> bool:
+    """Return true if another alternative of a file is live, or if another hop follows."""
+    if row["job_type"] == "H":
+        where, value = "number > ?", row["number"]
+    elif row["job_type"] == "R":
+        where, value = f"file_state IN {LIVE} AND file_index = ?", row["file_index"]
+    else:
+        return False
+    text = f"SELECT 1 FROM file WHERE job_id = ? AND {where} LIMIT 1"
+    return db.execute(text, (row["job_id"], value)).fetchone() is not None

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dray_fts.changes import Change
+from dray_fts.database import Database
+from dray_fts.jobs import parse
+from dray_fts.people import Person
+from dray_fts.settings import Limits
+from dray_fts.sites import Prefix, SiteMap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SITES = SiteMap(
+    [Prefix(f"davs://{name}", name, "/data", is_tape=name == "c") for name in ("a", "b", "c")]
+)
+ALICE = Person("alice", "/CN=alice", "dteam", is_administrator=False)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    made = Database(tmp_path / "fts.db", "fts.example")
+    yield made
+    made.close()
+
+
+def add(database: Database, *pairs: tuple[list[str], str], **params: object) -> list[int]:
+    """Store a job. Return the ids of its files."""
+    files = [{"sources": sources, "destinations": [destination]} for sources, destination in pairs]
+    body = json.dumps({"files": files, "params": params}).encode()
+    database.add("j", parse(body, SITES, Limits()), "digest", ALICE)
+    return [row["file_id"] for row in database.files("j")]
+
+
+def bodies(database: Database) -> list[dict[str, Any]]:
+    return [json.loads(row["body"]) for row in database.messages(100)]
+
+
+def ends(database: Database) -> list[tuple[str, str]]:
+    return [(each["t_final_transfer_state"], each["job_state"]) for each in bodies(database)]
+
+
+def test_a_message_is_stored_with_the_state(database: Database) -> None:
+    one, two = add(database, (["davs://a/x"], "davs://b/x"), (["davs://a/y"], "davs://b/y"))
+    database.apply([Change(one, "READY"), Change(one, "ACTIVE", start_time=10.0)])
+    assert bodies(database) == []
+    database.apply([Change(one, "FINISHED", start_time=10.0, finish_time=12.5, filesize=7)])
+    database.apply([Change(one, "FAILED", "late")])
+    (good,) = bodies(database)
+    assert (good["tr_timestamp_start"], good["transfer_time"]) == (10_000, 2500)
+    assert good["tr_id"] == f"1970-01-01-0000__a__b__{one}__j"
+    database.cancel("j")
+    assert ends(database) == [("Ok", "UNKNOWN"), ("Abort", "UNKNOWN")]
+    assert [each["file_id"] for each in bodies(database)] == [one, two]
+    # A file that never started has no start of its own.
+    aborted = bodies(database)[1]
+    assert aborted["tr_timestamp_start"] == aborted["tr_timestamp_complete"]
+    assert aborted["t_error_code"] == 125
+
+
+def test_alternatives(database: Database) -> None:
+    one, two = add(database, (["davs://a/x", "davs://a/y"], "davs://b/x"))
+    database.apply([Change(one, "FAILED", "SOURCE [2] no such file")])
+    database.apply([Change(two, "FAILED", "no number")])
+    assert ends(database) == [("Error", "ACTIVE"), ("Error", "FAILED")]
+    codes = [(each["t_error_code"], each["tr_error_scope"]) for each in bodies(database)]
+    assert codes == [(2, "SOURCE"), (70, "TRANSFER")]
+
+
+def test_hops(database: Database) -> None:
+    pairs = (["davs://a/x"], "davs://b/x"), (["davs://b/x"], "davs://c/x")
+    one, two = add(database, *pairs, multihop=True)
+    database.apply([Change(one, "FINISHED")])
+    database.apply([Change(two, "FINISHED")])
+    assert ends(database) == [("Ok", "ACTIVE"), ("Ok", "FINISHED")]
+    assert [each["transfer_lasthop"] for each in bodies(database)] == [False, True]
+
+
+def test_an_archived_file_has_two_messages(database: Database) -> None:
+    (one,) = add(database, (["davs://a/x"], "davs://c/x"), archive_timeout=60)
+    database.apply([Change(one, "ARCHIVING", archive_start=1.0, finish_time=2.0)])
+    database.apply([Change(one, "FINISHED", archive_finish=3.0)])
+    assert [each["is_archiving"] for each in bodies(database)] == [True, False]
+
+
+def test_deletions_and_expired_files(database: Database) -> None:
+    body = json.dumps({"delete": ["davs://a/x"]}).encode()
+    database.add("d", parse(body, SITES, Limits()), "digest", ALICE)
+    (row,) = database.deletions("d")
+    database.apply([Change(row["file_id"], "FINISHED")])
+    assert bodies(database) == []
+    add(database, (["davs://a/x"], "davs://b/x"), max_time_in_queue="1s")
+    time.sleep(1.1)
+    database.expire()
+    assert ends(database) == [("Abort", "UNKNOWN")]
+
+
+def test_a_refused_message_does_not_keep_others_waiting(database: Database) -> None:
+    files = [([f"davs://a/{number}"], f"davs://b/{number}") for number in range(4)]
+    ids = add(database, *files)
+    database.apply([Change(each, "FINISHED") for each in ids[:3]])
+    first, second, third = [row["message_id"] for row in database.messages(10)]
+    # The broker has confirmed the second message only.
+    database.tried([second], [first, third])
+    database.apply([Change(ids[3], "FINISHED")])
+    (new,) = database.messages(10)
+    assert new["message_id"] not in (first, third)
+    database.tried([new["message_id"]], [])
+    # The others are tried alone.
+    assert [row["message_id"] for row in database.messages(10)] == [first]
+    database.tried([], [first])
+    assert [row["message_id"] for row in database.messages(10)] == [third]
+
+
+def test_old_messages_are_dropped(tmp_path: Path, database: Database) -> None:
+    (one,) = add(database, (["davs://a/x"], "davs://b/x"))
+    database.apply([Change(one, "FINISHED")])
+    assert database.drop_messages(60) == 0
+    assert database.drop_messages(-1) == 1
+    add_again = Database(tmp_path / "other.db", "fts.example")
+    add(add_again, (["davs://a/x"], "davs://b/x"))
+    add_again.cancel("j")
+    add_again.close()
+    # A service without a broker keeps no messages.
+    without = Database(tmp_path / "other.db")
+    assert without.messages(1) == []
+    without.close()
