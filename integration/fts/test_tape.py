@@ -13,7 +13,7 @@ import pytest
 
 from dray.testing.endpoints import Endpoint, Root
 from integration.endpoint.raw import shipped_program
-from integration.fts.face import Face
+from integration.fts.face import Face, run_client
 from integration.fts.pems import make_pems
 from integration.fts.scene import MIB, TAPE_ROOTS
 
@@ -272,8 +272,79 @@ def test_a_request_that_is_cancelled_at_the_endpoint_fails_its_files(face: Face)
     assert face.ends["b"].root("lost").read_bytes() == content
 
 
-def test_a_token_cannot_stage(face: Face) -> None:
-    body = {"files": [recall("only")], "params": {"bring_online": 60}}
-    answer = face.ask("POST", "/jobs", body, token=face.ends["a"].token())
-    assert answer.code == 403
-    assert "cannot check if a token permits to stage" in answer.json["message"]
+def stage_with(face: Face, token: str, files: list[dict[str, Any]]) -> Any:  # noqa: ANN401
+    """Submit a staging job with a token, and with a token to write for the destinations."""
+    writes = face.ends["b"].token("storage.create:/", "storage.modify:/")
+    owner = face.ends["a"].token("storage.read:/")
+    tokens = {"source_tokens": [token], "destination_tokens": [writes]}
+    body = {"files": [{**each, **tokens} for each in files], "params": {"bring_online": 60}}
+    return face.ask("POST", "/jobs", body, token=owner)
+
+
+def test_a_token_with_the_scope_can_stage(face: Face) -> None:
+    t = face.ends["t"]
+    names = ("tok/1/x", "tok/1/y", "tok/2/x")
+    contents = {name: make(face, name) for name in names}
+    files = [recall(name) for name in names]
+    # A scope for the whole endpoint, and scopes for parts of the folder.
+    narrow = [f"storage.stage:/{root}/tok/{number}" for root in ("slow", "fast") for number in "12"]
+    for token in (t.token("storage.stage:/"), t.token(*narrow)):
+        answer = stage_with(face, token, files)
+        assert answer.code == 200, answer
+        job = face.wait(answer.json["job_id"])
+        assert job["job_state"] == "FINISHED", job
+        for name, content in contents.items():
+            assert face.ends["b"].root(name).read_bytes() == content
+            face.ends["b"].root(name).unlink()
+    # The check leaves no file and no request that is carried out.
+    for root in ("slow", "fast"):
+        assert not list(t.root(root=root).rglob("fts-check-*"))
+    with t.client(subject="root") as client:
+        assert not [one for one in client.stagings() if "fts-check" in one.path]
+
+
+def test_a_token_without_the_scope_cannot_stage(face: Face) -> None:
+    t = face.ends["t"]
+    make(face, "tok/3/x")
+    files = [recall("tok/1/x"), recall("tok/3/x")]
+    part = [f"storage.stage:/{root}/tok/1" for root in ("slow", "fast")]
+    for scopes in (["storage.read:/"], part, ["storage.stage:/slow"]):
+        answer = stage_with(face, t.token(*scopes), files)
+        assert answer.code == 403, (scopes, answer)
+        message = answer.json["message"]
+        assert "the token does not permit to stage at endpoint t" in message
+        assert "needs the scope storage.stage" in message
+
+
+def test_a_job_that_only_stages_needs_no_token_to_write(face: Face) -> None:
+    make(face, "tok/only")
+    t = face.ends["t"]
+    url = f"{TAPE}/tok/only"
+    tokens = {
+        "source_tokens": [t.token("storage.stage:/")],
+        "destination_tokens": [t.token("storage.read:/")],
+    }
+    body = {
+        "files": [{"sources": [url], "destinations": [url], **tokens}],
+        "params": {"bring_online": 60},
+    }
+    answer = face.ask("POST", "/jobs", body, token=face.ends["a"].token("storage.read:/"))
+    assert answer.code == 200, answer
+    assert face.wait(answer.json["job_id"])["job_state"] == "FINISHED"
+
+
+@pytest.mark.usefixtures("stock_client")
+def test_the_stock_client_stages_with_tokens(face: Face) -> None:
+    content = make(face, "tok/stock")
+    t, b = face.ends["t"], face.ends["b"]
+    words: list[str | Path] = ["-s", face.url, "--capath", face.ca, "-b", "-i", "1"]
+    words += ["--bring-online", "60", "--fts-access-token", face.ends["a"].token("storage.read:/")]
+    words += ["--dst-access-token", b.token("storage.create:/", "storage.modify:/")]
+    ends = [f"{TAPE}/tok/stock", f"{B}/tok/stock"]
+    source = "--src-access-token"
+    done = run_client("fts-rest-transfer-submit", *words, source, t.token("storage.read:/"), *ends)
+    assert done.returncode != 0
+    assert "needs the scope storage.stage" in done.stdout + done.stderr
+    done = run_client("fts-rest-transfer-submit", *words, source, t.token("storage.stage:/"), *ends)
+    assert "Job finished with state FINISHED" in done.stdout, done.stdout + done.stderr
+    assert b.root("tok/stock").read_bytes() == content

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import posixpath
 import threading
 import time
 import uuid
@@ -10,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from dray import DrayError
-from dray.client import Client, Policy
+from dray.client import Client, Policy, TapeFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -145,6 +147,27 @@ class Endpoints:
                 with contextlib.suppress(DrayError):
                     client.revoke_ticket(ticket.id)
 
+    def check_stage(self, name: str, token: str, paths: Iterable[str]) -> None:
+        """Ask an endpoint if a token may stage files.
+
+        No call only asks. So the token requests to stage a file that does not exist, in a folder
+        that contains all the files, and deletes the request. If the endpoint refuses this request,
+        the token may still have a scope for each part of the folder.
+
+        :raises DrayError: if the endpoint refuses to stage one of the files.
+        """
+        with self._with_token(name, token) as client:
+            groups = _parts(sorted(set(paths)), "/")
+            while groups:
+                several = groups.pop()
+                folder = posixpath.commonpath(several)
+                try:
+                    _try_to_stage(client, folder)
+                except DrayError as error:
+                    if error.kind != "permission_denied" or len(several) == 1:
+                        raise
+                    groups += _parts(several, folder)
+
     def close(self) -> None:
         """Close all clients."""
         with self._lock:
@@ -175,3 +198,21 @@ class Endpoints:
             pin=how.pin,
             policy=Policy(seconds=CALL_SECONDS, tries=2),
         )
+
+
+def _try_to_stage(client: Client, path: str) -> None:
+    """Request to stage a file below a path, and delete the request.
+
+    A scope for a path includes all that is below the path.
+    """
+    missing = f"{path}/fts-check-{uuid.uuid4()}"
+    id = client.tape_stage([TapeFile(missing)])
+    with contextlib.suppress(DrayError):
+        client.tape_release(id, [missing])
+
+
+def _parts(paths: Sequence[str], folder: str) -> list[list[str]]:
+    """Divide sorted paths in a folder by their next name."""
+    depth = len(folder.rstrip("/").split("/"))
+    parts = itertools.groupby(paths, lambda path: path.split("/")[depth : depth + 1])
+    return [list(part) for _, part in parts]

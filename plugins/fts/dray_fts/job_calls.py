@@ -20,12 +20,12 @@ from dray_fts.states import JOB_STATES, LIVE
 from dray_fts.values import BadJobError, priority_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from starlette.requests import Request
 
     from dray_fts.changes import Row
-    from dray_fts.model import Job
+    from dray_fts.model import File, Job
     from dray_fts.service import Service
 
 __all__ = [
@@ -57,12 +57,6 @@ def submit(service: Service, person: Person, request: Request, body: bytes) -> R
     except BadJobError as error:
         raise RefusedError(400, str(error)) from error
     if person.token is not None:
-        if any(each.stages for each in job.files):
-            raise RefusedError(
-                403,
-                "the service cannot check if a token permits to stage files; submit the job with a "
-                "client certificate",
-            )
         _check_rights(service, person, job)
     if job.seed is None:
         job_id = str(uuid.uuid4())
@@ -82,23 +76,44 @@ def _check_rights(service: Service, person: Person, job: Job) -> None:
     The service copies with its own credentials. Without this check, the service would also write a
     file for a token that does not permit this.
     """
-    asked: dict[tuple[str, str, bool], list[str]] = {}
+    asked: dict[tuple[str, str, str], list[str]] = {}
     for each in job.files:
-        source = each.source, each.tokens[0], False
-        destination = each.destination, each.tokens[1], True
-        # A ticket to write needs the right to modify, as a removal does.
-        sides = (destination,) if each.deletes else (source, destination)
-        for place, token, writes in sides:
-            key = place.endpoint, token or person.token or "", writes
-            asked.setdefault(key, []).append(place.path)
-    for (endpoint, token, writes), paths in asked.items():
+        source = each.source, each.tokens[0]
+        destination = each.destination, each.tokens[1]
+        for (place, token), verb in zip(
+            (source, source, destination), ("stage", "read", "write"), strict=True
+        ):
+            if verb in _verbs(each):
+                key = place.endpoint, token or person.token or "", verb
+                asked.setdefault(key, []).append(place.path)
+    for (endpoint, token, verb), paths in asked.items():
         try:
-            service.endpoints.check(endpoint, token, dict.fromkeys(paths), writes=writes)
+            if verb == "stage":
+                service.endpoints.check_stage(endpoint, token, paths)
+            else:
+                several = dict.fromkeys(paths)
+                service.endpoints.check(endpoint, token, several, writes=verb == "write")
         except DrayError as error:
-            verb = "write" if writes else "read"
             code = 503 if error.kind in LATER_KINDS else 403
             text = f"the token does not permit to {verb} at endpoint {endpoint}: {error}"
+            if code == 503:
+                text = (
+                    f"cannot check if the token permits to {verb} at endpoint {endpoint}: {error}"
+                )
+            elif verb == "stage":
+                text += "; the token of the source needs the scope storage.stage"
             raise RefusedError(code, text) from error
+
+
+def _verbs(file: File) -> Collection[str]:
+    """Return what the tokens of a file must permit."""
+    if file.deletes:
+        # A ticket to write needs the right to modify, as a removal does.
+        return ("write",)
+    if not file.stages:
+        return ("read", "write")
+    # The right to stage includes the right to read.
+    return ("stage",) if file.source == file.destination else ("stage", "write")
 
 
 def list_jobs(service: Service, person: Person, request: Request, body: bytes) -> Response:
