@@ -131,8 +131,9 @@ class Sender:
         if wish.passed is not None:
             self._logger(
                 logging.WARNING,
-                "dray: rule %s: its deadline %s has passed; the endpoint starts request %s "
-                "before others",
+                "dray: rule %s: its deadline %s has passed, so request %s gets no promise; the "
+                "endpoint starts it after promised transfers, but before others with later "
+                "deadlines",
                 file.rule_id,
                 wish.passed,
                 file.request_id,

@@ -90,8 +90,8 @@ class Wish:
     :param deadline: time by which the files should be complete, with a time zone.
     :param rate_min: minimum rate for each file in bytes per second.
     :param rate_max: maximum rate for each file in bytes per second.
-    :param passed: copy of ``deadline``, if this time has passed. Such a file comes first among the
-        files with deadlines.
+    :param passed: the deadline, if it has passed. Of the files without a promise, the
+        endpoint starts those with the earliest deadlines first.
     """
 
     deadline: datetime | None = None
@@ -140,8 +140,12 @@ def at(wish: Wish, now: datetime) -> Wish:
 
 
 def without_wish(wish: Wish) -> Wish:
-    """Return a wish without the parts that an endpoint may refuse. A passed deadline is kept."""
-    return Wish(passed=wish.passed)
+    """Return a wish without the parts that an endpoint may refuse.
+
+    A passed deadline is kept. No endpoint refuses it, because it asks for no promise. Without a
+    deadline, the endpoint would start the file after all files with deadlines.
+    """
+    return Wish(deadline=wish.passed, passed=wish.passed)
 
 
 def priority_of(priority: int) -> int:
@@ -162,8 +166,8 @@ def request_of(
 
     With a deadline, the endpoint is asked for a promise. If the endpoint refuses the promise, the
     file is moved without it, because a late file is better for a rule than no file. A deadline that
-    has passed cannot be promised. But the endpoint starts the transfer with the earliest deadline
-    first, so a transfer with a passed deadline starts early.
+    has passed cannot be promised. But of the transfers without a promise, the endpoint starts those
+    with the earliest deadlines first, within a priority and an activity.
     """
     labels = {
         "rucio.did": _cut(f"{file.scope}:{file.name}"),

@@ -92,9 +92,11 @@ def test_a_passed_deadline_is_kept_and_labelled() -> None:
     assert made.labels[OVERDUE_LABEL] == "2026-12-01T08:00:00+00:00"
     # The request without the refused wish keeps its other fields.
     bare = request(without_wish(wish))
-    assert (bare.deadline, bare.rate_min, bare.class_) == (None, None, "deadline")
+    assert (bare.deadline, bare.rate_min, bare.class_) == (deadline, None, "deadline")
+    assert bare.admission == "best_effort"
     assert bare.labels[OVERDUE_LABEL] == made.labels[OVERDUE_LABEL]
     early = at(wish, deadline - timedelta(seconds=1))
+    assert without_wish(early) == Wish()
     assert (request(early).class_, OVERDUE_LABEL in request(early).labels) == (None, False)
 
 
