@@ -37,12 +37,15 @@ def has_broker() -> bool:
 class Broker:
     """A process of RabbitMQ. Its messages survive a kill."""
 
-    def __init__(self, folder: Path, ca: Path, pem: Path) -> None:
+    def __init__(self, folder: Path, ca: Path, pems: Mapping[str, Path]) -> None:
         """Write the configuration. :meth:`start` starts the process.
 
-        :param ca: authority of the certificate.
-        :param pem: certificate and key of the listener with TLS.
+        The listener with TLS requires a client certificate and a password.
+
+        :param ca: authority of all certificates.
+        :param pems: files with certificate and key: ``server``, and the client ``alice``.
         """
+        self._pems = pems
         self.folder = folder
         (folder / "state").mkdir(parents=True)
         self.port, self.tls_port = free_port(), free_port()
@@ -54,8 +57,10 @@ class Broker:
             "stomp.listeners.tcp.1": f"127.0.0.1:{self.port}",
             "stomp.listeners.ssl.1": f"127.0.0.1:{self.tls_port}",
             "ssl_options.cacertfile": ca,
-            "ssl_options.certfile": pem,
-            "ssl_options.keyfile": pem,
+            "ssl_options.certfile": pems["server"],
+            "ssl_options.keyfile": pems["server"],
+            "ssl_options.verify": "verify_peer",
+            "ssl_options.fail_if_no_peer_cert": "true",
             "default_user": USER,
             "default_pass": PASSWORD,
         }
@@ -79,7 +84,7 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def face_config(self, ca: Path) -> str:
-        """Return the section of a service that publishes with TLS and a password.
+        """Return the section of a service that publishes with a certificate and a password.
 
         :param ca: authority that the service trusts.
         """
@@ -88,6 +93,8 @@ class Broker:
 broker = "127.0.0.1:{self.tls_port}"
 destination = "{DESTINATION}"
 ca = "{ca}"
+certificate = "{self._pems["alice"]}"
+key = "{self._pems["alice"]}"
 user = "{USER}"
 password_file = "{self.password}"
 virtual_host = "/"

@@ -41,7 +41,7 @@ class Bed:
         self.authority, self.pems = make_pems(folder / "ca")
         self.ends: dict[str, Endpoint] = {}
         self.face: Face
-        self.broker = Broker(folder / "broker", self.authority.file, self.pems["server"])
+        self.broker = Broker(folder / "broker", self.authority.file, self.pems)
         try:
             for name in ("a", "b"):
                 end = Endpoint(folder / name, name=f"{name}.example", program=shipped_program())
@@ -52,9 +52,14 @@ class Bed:
             self.close()
             raise
 
-    def faced(self, name: str, ca: Path) -> Face:
-        """Start a service that publishes with TLS and a password."""
-        more = self.broker.face_config(ca)
+    def faced(self, name: str, ca: Path, left_out: tuple[str, ...] = ()) -> Face:
+        """Start a service that publishes with TLS, a certificate and a password.
+
+        :param ca: authority that the service trusts.
+        :param left_out: keys to leave out.
+        """
+        lines = self.broker.face_config(ca).splitlines()
+        more = "\n".join(line for line in lines if line.split(" =")[0] not in left_out)
         return Face(self.folder / name, self.ends, self.authority.file, self.pems, more).start()
 
     def close(self) -> None:
@@ -197,3 +202,29 @@ def test_a_wrong_password_and_a_wrong_authority_are_named(bed: Bed) -> None:
         bed.await_log("certificate verify failed", face)
     finally:
         face.close()
+
+
+def test_a_missing_certificate_is_named(bed: Bed) -> None:
+    bed.make("m/anonymous")
+    face = bed.faced("anonymous", bed.authority.file, ("certificate", "key"))
+    try:
+        face.wait(face.submit([pair("m/anonymous")]))
+        bed.await_log("alert certificate required", face)
+        # The broker is down for this service, which still ends when its manager asks for it.
+        assert face.stop() == 0
+    finally:
+        face.close()
+
+
+def test_a_connection_that_was_closed_is_opened_again(bed: Bed) -> None:
+    for name in ("m/idle1", "m/idle2"):
+        bed.make(name)
+        job_id = bed.face.submit([pair(name)])
+        assert [each["job_id"] for each in bed.broker.read(1)] == [job_id]
+        # The library closes a connection without traffic after 20 s.
+        time.sleep(21 if name == "m/idle1" else 0)
+    # An open connection does not delay the end of the service.
+    began = time.monotonic()
+    assert bed.face.stop() == 0
+    assert time.monotonic() - began < 10
+    bed.face.start()

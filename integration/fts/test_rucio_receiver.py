@@ -38,7 +38,7 @@ class Bed:
         for name in ("scene", "pems"):
             (folder / name).mkdir()
         authority, made = make_pems(folder / "pems")
-        self.broker = Broker(folder / "broker", authority.file, made["server"])
+        self.broker = Broker(folder / "broker", authority.file, made)
         self.scene: Scene | None = None
         try:
             self.broker.start()

@@ -32,6 +32,8 @@ CALL_SECONDS = 20.0
 """Time for a connection, and for the receipts of a batch. Also the time after which the library
 closes a connection without traffic."""
 IDLE_SECONDS = 1.0
+REFUSAL_SECONDS = 2.0
+FAILED_TEXT = "the broker closed the connection before it answered the login"
 PAUSE_FIRST = 1.0
 PAUSE_MAX = 60.0
 DROP_SECONDS = 60.0
@@ -46,6 +48,7 @@ class _Events:
         self._is_connected = False
         self._receipts: set[str] = set()
         self._fault: str | None = None
+        self.answer: str | None = None
 
     def on_connected(self, frame: Any) -> None:  # noqa: ANN401 - stomp's Frame
         """Note that the broker has accepted the login."""
@@ -63,7 +66,8 @@ class _Events:
     def on_error(self, frame: Any) -> None:  # noqa: ANN401 - stomp's Frame
         """Note that the broker refuses a frame. The broker then closes the connection."""
         texts = (frame.headers.get("message"), (frame.body or "").strip("\x00\n "))
-        self._end("the broker answered: " + ": ".join(text for text in texts if text))
+        self.answer = "the broker answered: " + ": ".join(text for text in texts if text)
+        self._end(self.answer)
 
     def on_disconnected(self) -> None:
         """Note that the connection is closed."""
@@ -201,15 +205,10 @@ class Publisher:
                 break
             sent.append(receipt)
         found, missing = events.await_receipts(sent)
-        ids = [row["message_id"] for row in rows]
-        failed = (
-            []
-            if missing is None and fault is None
-            else [each for each in ids if str(each) not in found]
-        )
+        failed = [row["message_id"] for row in rows if str(row["message_id"]) not in found]
         self._database.tried([int(each) for each in found], failed)
         if failed:
-            raise ConnectionError(missing or fault)
+            raise ConnectionError(events.answer or missing or fault)
 
     def _connected(self) -> tuple[Any, _Events]:
         if self._open is not None and not self._open[1].is_over:
@@ -234,13 +233,14 @@ class Publisher:
             )
         events = _Events()
         connection.set_listener("dray-fts", events)
-        try:
-            connection.connect(settings.user, _password(settings))
-        except stomp.exception.ConnectFailedException:
-            # The library does not report the cause.
-            raise ConnectionError(_why(settings)) from None
         self._open = connection, events
-        events.await_connected()
+        password = _password(settings)
+        try:
+            connection.connect(settings.user, password)
+            events.await_connected()
+        except (stomp.exception.StompException, OSError) as error:
+            # The library does not report why a connection fails.
+            raise ConnectionError(events.answer or _why(settings) or FAILED_TEXT) from error
         return self._open
 
     def _close(self) -> None:
@@ -248,20 +248,26 @@ class Publisher:
             return
         connection, _ = self._open
         self._open = None
+        # The library's `stop` waits for the end of a read, up to CALL_SECONDS.
         with contextlib.suppress(Exception):
-            connection.transport.stop()
+            connection.transport.running = False
+            connection.transport.socket.shutdown(socket.SHUT_RDWR)
 
 
-def _why(settings: Messages) -> str:
+def _why(settings: Messages) -> str | None:
     """Connect again without the library, and return the error."""
     try:
         with socket.create_connection((settings.host, settings.port), CALL_SECONDS) as plain:
             if settings.ca is not None:
                 context = _context(settings)
-                context.wrap_socket(plain, server_hostname=settings.host).close()
+                with context.wrap_socket(plain, server_hostname=settings.host) as secure:
+                    # With TLS 1.3, the broker refuses a certificate after the handshake.
+                    secure.settimeout(REFUSAL_SECONDS)
+                    with contextlib.suppress(TimeoutError):
+                        secure.recv(1)
     except OSError as error:
         return f"cannot connect: {error}"
-    return "the connection failed, but now succeeds"
+    return None
 
 
 def _context(settings: Messages) -> ssl.SSLContext:
