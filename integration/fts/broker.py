@@ -27,6 +27,7 @@ USER, PASSWORD = "fts", "not-guest"
 DESTINATION = "/queue/transfer.fts_monitoring_complete"
 READY_SECONDS = 60.0
 READ_SECONDS = 30.0
+END_SECONDS = 10.0
 
 
 def has_broker() -> bool:
@@ -145,7 +146,18 @@ virtual_host = "/"
         if self._process is not None:
             self.kill()
             words = ["epmd", "-port", str(self._epmd_port), "-kill"]
-            subprocess.run(words, env=self._env, capture_output=True, check=False)
+            until = time.monotonic() + END_SECONDS
+            # The mapper refuses while it still knows the killed node. After its end, it does not
+            # answer.
+            while (
+                b"Cannot connect"
+                not in (
+                    done := subprocess.run(words, env=self._env, capture_output=True, check=False)
+                ).stdout
+                + done.stderr
+            ):
+                assert time.monotonic() < until, done
+                time.sleep(0.1)
 
     def read(self, count: int, seconds: float = READ_SECONDS) -> list[Json]:
         """Remove messages from the queue. Return at least ``count`` of them.
