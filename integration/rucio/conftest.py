@@ -48,7 +48,7 @@ class Scene(RucioScene):
                 self.join(name, end)
             settings = {
                 "policy": {"package": "dray_rucio.policy"},
-                "conveyor": {"transfertool": "dray"},
+                "conveyor": {"transfertool": "dray", "scheme": "file,dray"},
                 "dray": {
                     "token_file": str(self._tokens),
                     "call_seconds": "5",

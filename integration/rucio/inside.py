@@ -92,6 +92,11 @@ def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> No
         rucio.add_distance(one, other, {"distance": 1})
 
 
+def set_distance(one: str, other: str) -> None:
+    """Set the distance from an RSE to another one."""
+    client().add_distance(one, other, {"distance": 1})
+
+
 def upload(rse: str, dataset: str, folder: str, sizes: dict[str, int]) -> dict[str, str]:
     """Create files of random bytes, upload them as a dataset, and return their adler32 by name."""
     from rucio.client.uploadclient import UploadClient
@@ -178,6 +183,26 @@ def end_rule(id: str) -> None:
 
     client().update_replication_rule(id, {"lifetime": -10})
     cleaner.rule_cleaner(once=True)
+
+
+def expire(name: str) -> None:
+    """Delete all rules of a file and its DID, so that the reaper deletes its replicas."""
+    from rucio.daemons.judge import cleaner
+
+    rucio = client()
+    for found in list(rucio.list_did_rules("mock", name)):
+        rucio.delete_replication_rule(found["id"], purge_replicas=True)
+        rucio.update_replication_rule(found["id"], {"lifetime": -10})
+    cleaner.rule_cleaner(once=True)
+
+
+def space(rse: str) -> list[int]:
+    """Return the total and the free bytes of an RSE, as its protocol reports them."""
+    from rucio.rse import rsemanager
+
+    done, found = rsemanager.get_space_usage(rsemanager.get_rse_info(rse), scheme="dray")
+    assert done, found
+    return [found["totalsize"], found["unusedsize"]]
 
 
 def boost(id: str) -> None:
@@ -402,11 +427,14 @@ def examine(command: str, rule: str) -> list[Any]:
 KNOWN = (
     make_database,
     make_rses,
+    set_distance,
     upload,
     register,
     add_rule,
     rule,
     end_rule,
+    expire,
+    space,
     boost,
     set_priority,
     requests,

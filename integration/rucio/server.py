@@ -76,11 +76,16 @@ class Rucio:
         """
         return calls.call(self._inside, name, words, lambda: self.said("inside"))
 
-    def run(self, *words: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
-        """Run a program of Rucio's environment until it ends."""
+    def run(
+        self, *words: str, seconds: float = 120.0, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program of Rucio's environment until it ends.
+
+        :param env: variables in addition to those of all processes.
+        """
         return subprocess.run(
             [ENVIRONMENT / "bin" / words[0], *words[1:]],
-            env=self._env,
+            env={**self._env, **(env or {})},
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -103,9 +108,13 @@ class Rucio:
         """Return the names of the processes that have ended by themselves."""
         return [name for name, each in self._processes.items() if each.poll() is not None]
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start a program of Rucio's environment. :meth:`close` ends it."""
-        return self._start([ENVIRONMENT / "bin" / words[0], *words[1:]], words[-1].strip("-"))
+    def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start a program of Rucio's environment. :meth:`close` ends it.
+
+        :param env: variables in addition to those of all processes.
+        """
+        name = words[-1].rpartition("/")[2].strip("-")
+        return self._start([ENVIRONMENT / "bin" / words[0], *words[1:]], name, env)
 
     def said(self, name: str) -> str:
         """Return the end of a process's log."""
@@ -151,6 +160,11 @@ class Rucio:
                 assert process.poll() is None, self.said("rest")
             assert time.monotonic() < until, self.said("rest")
             time.sleep(0.1)
+
+    @property
+    def programs(self) -> Path:
+        """Folder of Rucio's programs."""
+        return ENVIRONMENT / "bin"
 
     @property
     def url(self) -> str:

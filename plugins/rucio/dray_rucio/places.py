@@ -10,10 +10,12 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-__all__ = ["DEFAULT_PORT", "NoPlaceError", "Site", "below", "site"]
+__all__ = ["DEFAULT_PORT", "PROTOCOL_SCHEME", "NoPlaceError", "Site", "below", "site"]
 
 DEFAULT_PORT = 4735
 """The port of an endpoint if its URL has no port."""
+PROTOCOL_SCHEME = "dray"
+"""Scheme of the RSE protocol :mod:`dray_rucio.protocol`."""
 
 _SITE = re.compile(r"dray://(?P<authority>[^/?#\s@]+)(?P<folder>/[^\s]*)")
 _PIN = re.compile(r"sha256:[0-9a-f]{64}")

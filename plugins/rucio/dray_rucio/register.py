@@ -56,10 +56,25 @@ def install() -> None:
     Packages that Rucio loads before that module, or during its load, call this function. If such a
     package imported the module, the import would be circular.
     """
+    _permit_scheme()
     if _is_loaded():
         register()
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
+
+
+def _permit_scheme() -> None:
+    """Add the scheme of the RSE protocol to those for which Rucio's server returns URLs.
+
+    Rucio's command ``rucio download`` asks for the URLs of these schemes.
+    """
+    from rucio.common.constants import SUPPORTED_PROTOCOLS
+
+    from dray_rucio.places import PROTOCOL_SCHEME
+
+    if PROTOCOL_SCHEME not in SUPPORTED_PROTOCOLS:
+        # Other modules have references to this list, so it is extended and not replaced.
+        SUPPORTED_PROTOCOLS.append(PROTOCOL_SCHEME)
 
 
 def _is_loaded() -> bool:

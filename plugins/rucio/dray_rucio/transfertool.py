@@ -17,7 +17,7 @@ from dray_rucio import requests, staging, submission
 from dray_rucio.again import Again
 from dray_rucio.groups import Member, divide, find_name, is_group
 from dray_rucio.hosts import LATER_KINDS
-from dray_rucio.places import NoPlaceError
+from dray_rucio.places import PROTOCOL_SCHEME, NoPlaceError
 from dray_rucio.report import DrayReport, error_of, file_error_of
 from dray_rucio.sending import (
     NO_HOST,
@@ -67,6 +67,7 @@ class DrayTransfertool(Transfertool):
 
     external_name = NAME
     required_rse_attrs = (URL_ATTRIBUTE,)
+    supported_schemes = Transfertool.supported_schemes | {PROTOCOL_SCHEME}
 
     def __init__(self, external_host: str, logger: Any = logging.log) -> None:  # noqa: ANN401 - Rucio's
         """Use the endpoint ``dray://HOST:PORT[#PIN]``."""
