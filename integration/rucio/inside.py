@@ -92,6 +92,33 @@ def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> No
         rucio.add_distance(one, other, {"distance": 1})
 
 
+def set_attribute(rse: str, key: str, value: str) -> None:
+    """Set an attribute of an RSE."""
+    client().add_rse_attribute(rse, key, value)
+
+
+def limit_recalls(seconds: int) -> None:
+    """Set the default of ``[conveyor] bring_online``."""
+    from dray_rucio import recall
+
+    recall.ONLINE_SECONDS = seconds
+
+
+def staging_times(names: list[str]) -> list[bool]:
+    """Return for each archived request of these files if it has the times of its recall."""
+    from rucio.db.sqla import models
+    from rucio.db.sqla.constants import DatabaseOperationType
+    from rucio.db.sqla.session import db_session
+
+    table = models.RequestHistory
+    with db_session(DatabaseOperationType.READ) as session:
+        rows = session.query(table).filter(table.name.in_(names)).all()
+        return [
+            bool(row.staging_started_at and row.staging_started_at <= row.staging_finished_at)
+            for row in rows
+        ]
+
+
 def set_distance(one: str, other: str) -> None:
     """Set the distance from an RSE to another one."""
     client().add_distance(one, other, {"distance": 1})
@@ -427,7 +454,10 @@ def examine(command: str, rule: str) -> list[Any]:
 KNOWN = (
     make_database,
     make_rses,
+    set_attribute,
+    limit_recalls,
     set_distance,
+    staging_times,
     upload,
     register,
     add_rule,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dray.testing.endpoints import Endpoint, Root
-from integration.endpoint.raw import shipped_program
+from integration.rucio import tape as tape_endpoint
 from integration.rucio.test_rules import MIB, adler32
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dray.testing.endpoints import Endpoint
     from integration.rucio.conftest import Scene
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
@@ -24,25 +24,8 @@ COUNT = 3
 
 @pytest.fixture(scope="module")
 def tape(scene: Scene) -> Endpoint:
-    """Start an endpoint with the RSEs ``T-TAPE`` and ``T-BUFFER``. The scene stops it."""
-    roots = [Root("fast", {"tier": "fast"}), Root("slow", {"tier": "slow"})]
-    end = Endpoint(scene.folder / "t", name="t.example", program=shipped_program(), roots=roots)
-    scene.join("t", end)
-    slow, fast = end.root("", root="slow"), end.root("", root="fast")
-    url = end.place("rse", root="slow")
-    (slow / "rse").mkdir()
-    (fast / "rse").mkdir()
-    made = [
-        {
-            "name": "T-TAPE",
-            "type": "TAPE",
-            "prefix": str(slow / "rse"),
-            "attributes": {"dray_url": url, "dray_pin": end.key, "staging_buffer": "T-BUFFER"},
-        },
-        {"name": "T-BUFFER", "staging_area": True, "prefix": str(fast / "rse"), "attributes": {}},
-    ]
-    scene.do("make_rses", rses=made)
-    return end
+    """Start the endpoint of ``T-TAPE`` and ``T-BUFFER``."""
+    return tape_endpoint.start(scene)
 
 
 def carry(scene: Scene, rule: str) -> str:

@@ -76,7 +76,7 @@ def test_protocols_that_do_not_match_are_named(scene: Scene) -> None:
 
 
 def test_a_source_on_tape_is_named(scene: Scene) -> None:
-    tape = {**scene.rse("a", "vault"), "type": "TAPE"}
+    tape = {**scene.rse("a", "vault", dray_recall="False"), "type": "TAPE"}
     scene.do("make_rses", rses=[tape], distances=[["A-VAULT", "B-DATA"]])
     code, causes = why(scene, new_rule(scene, "B-DATA", source="A-VAULT"))
     assert (code, set(causes)) == (1, {"tape"})

@@ -200,9 +200,9 @@ def _of_source(source: SourceFacts, target: RseFacts, answers: Answers) -> Cause
     if not source.rse.can_read:
         text = f"source RSE {name} is not available for reading"
         return Cause("rse_blocked", name, text, f"set the availability of {name} for reading")
-    if source.rse.is_tape:
-        text = f"the replica at {name} is on tape, and dray does not recall files for Rucio"
-        return Cause("tape", name, text, "let FTS move these files, or stage the files to a disk")
+    if source.rse.is_tape and (not source.rse.is_recalled or _is_by_globus(source.rse, target)):
+        text = f"the replica at {name} is on tape, and dray does not recall files of this RSE"
+        return Cause("tape", name, text, "let FTS move these files, or set dray_recall = True")
     if not source.has_distance:
         text = f"Rucio has no distance from {name} to {destination}"
         remedy = f"rucio rse distance add --source {name} --destination {destination} --distance 1"

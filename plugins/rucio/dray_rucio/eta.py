@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from dray_rucio.globus_places import is_globus
+from dray_rucio.submission import is_recall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,6 +87,8 @@ def _end_of(file: FileFacts, answers: Answers) -> datetime | str:
         address = (request.host or "").partition("#")[0]
         is_away = error.kind in ("unreachable", "timed_out")
         return f"the endpoint {address} {'does not answer' if is_away else 'refuses the call'}"
+    if is_recall(request.transfer):
+        return "their files are recalled from tape first"
     transfer = answers.transfers.get(request.transfer)
     if transfer is None:
         return "the endpoint does not know their transfers"

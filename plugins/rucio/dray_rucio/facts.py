@@ -14,6 +14,7 @@ class RseFacts:
 
     :param url: attribute ``dray_url``, if the RSE has it.
     :param pin: attribute ``dray_pin``, if the RSE has it.
+    :param is_recalled: false if dray must not recall files of this tape RSE (``dray_recall``).
     :param waits_for_tape: true if Rucio must wait until a file is on tape (``archive_timeout``).
     :param collection: attribute ``globus_endpoint_id``, if the RSE has it.
     """
@@ -26,6 +27,7 @@ class RseFacts:
     can_write: bool
     waits_for_tape: bool
     collection: str | None = None
+    is_recalled: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,14 @@ from rucio.transfertool.transfertool import Transfertool, TransferToolBuilder
 from dray import DrayError, DrayUsageError
 from dray.client import Content, Request
 from dray.executors import open_executor
-from dray_rucio import requests, submission
+from dray_rucio import recall, requests, submission
 from dray_rucio.globus_places import SCHEME, Collection, collection, label_of
 from dray_rucio.globus_records import RequestStore, kept_of
 from dray_rucio.globus_report import GlobusReport
 from dray_rucio.hosts import LATER_KINDS
 from dray_rucio.places import NoPlaceError
 from dray_rucio.sending import is_verified, wish_of_rule
-from dray_rucio.transfertool import NAME, again, hosts, may_wait, needs_tape
+from dray_rucio.transfertool import NAME, again, hosts, may_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -133,7 +133,9 @@ class GlobusTransfertool(Transfertool):
     ) -> tuple[list[Any], TransferToolBuilder | None]:
         """Accept the first hop of a path, if both its ends have collections."""
         hop = transfer_path[0]
-        if not cls.can_perform_transfer(hop.src.rse, hop.dst.rse) or needs_tape(hop):
+        if not cls.can_perform_transfer(hop.src.rse, hop.dst.rse) or recall.is_refused(
+            hop, recalls=False
+        ):
             return [], None
         try:
             host = _collection_of(hop.dst.rse).host

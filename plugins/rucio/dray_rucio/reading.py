@@ -16,8 +16,11 @@ from rucio.db.sqla.session import read_session
 from rucio.rse import rsemanager
 from sqlalchemy import func, select
 
+from dray_rucio.causes import host_of
 from dray_rucio.facts import FileFacts, RequestFacts, RseFacts, RuleFacts, SourceFacts
 from dray_rucio.globus import COLLECTION_ATTRIBUTE
+from dray_rucio.recall import is_permitted
+from dray_rucio.submission import is_recall
 from dray_rucio.transfertool import PIN_ATTRIBUTE, URL_ATTRIBUTE
 
 if TYPE_CHECKING:
@@ -128,9 +131,15 @@ class _Reader:
                     tries=(row.retry_count or 0) + 1,
                     error=error,
                     tool=row.transfertool,
-                    host=row.external_host,
+                    host=self._host(row),
                 )
         return None
+
+    def _host(self, row: Any) -> str | None:  # noqa: ANN401 - a row of Rucio
+        """Return the external host of a request. A recall is at the endpoint of the source."""
+        if row.source_rse_id is not None and is_recall(row.external_id or ""):
+            return host_of(self._rse(row.source_rse_id)) or row.external_host
+        return None if row.external_host is None else str(row.external_host)
 
     def _error_of(self, id: str) -> str | None:
         table = models.RequestHistory
@@ -153,6 +162,7 @@ class _Reader:
                 can_write=bool(rse["availability_write"]),
                 waits_for_tape=attributes.get("archive_timeout") is not None,
                 collection=None if collection is None else str(collection),
+                is_recalled=is_permitted(attributes),
             )
         return self._rses[id]
 

@@ -28,6 +28,8 @@ __all__ = [
     "made_at",
     "note",
     "put_back",
+    "queue_again",
+    "source_of",
 ]
 
 ERROR_CHARACTERS_MAX = 3900
@@ -136,6 +138,53 @@ def put_back(request_id: str, *, session: Session) -> bool:
         .values(values)
     )
     return getattr(found, "rowcount", 0) == 1
+
+
+@transactional_session  # type: ignore[untyped-decorator]
+def queue_again(
+    request_ids: Sequence[str],
+    external_id: str,
+    started_at: datetime | None,
+    ended_at: datetime | None,
+    *,
+    session: Session,
+) -> None:
+    """Put submitted requests back into the queue, because their file is online.
+
+    :param external_id: id of the recall. A request that has another id by now is not changed.
+    :param started_at: start of the recall, in UTC.
+    :param ended_at: end of the recall, in UTC.
+    """
+    table = models.Request
+    for ids in _parts(request_ids):
+        session.execute(
+            update(table)
+            .where(
+                table.id.in_(ids),
+                table.state == RequestState.SUBMITTED,
+                table.external_id == external_id,
+            )
+            .execution_options(synchronize_session=False)
+            .values(
+                {
+                    table.state: RequestState.QUEUED,
+                    table.staging_started_at: started_at,
+                    table.staging_finished_at: ended_at,
+                }
+            )
+        )
+
+
+@read_session  # type: ignore[untyped-decorator]
+def source_of(external_id: str, *, session: Session) -> str | None:
+    """Return the id of the source RSE of the requests with an external id, also of ended ones."""
+    for table in (models.Request, models.RequestHistory):
+        found = session.execute(
+            select(table.source_rse_id).where(table.external_id == external_id).limit(1)
+        ).scalar_one_or_none()
+        if found is not None:
+            return str(found)
+    return None
 
 
 @transactional_session  # type: ignore[untyped-decorator]

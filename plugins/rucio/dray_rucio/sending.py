@@ -22,7 +22,7 @@ from dray_rucio.places import NoPlaceError, Site, below, site
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dray.client import Request, Ticket
+    from dray.client import Request, Staged, Ticket
 
 __all__ = [
     "NO_HOST",
@@ -80,6 +80,8 @@ class Sender:
         self.ids = [transfer.rws.request_id for transfer in transfers]
         #: Id of the transfer at the endpoint.
         self.id = self.ids[0] if len(self.ids) == 1 else group_id(self.ids)
+        #: The copy in the fast root, if the file was recalled from tape.
+        self.recalled: Staged | None = None
 
     def send(self) -> str:
         """Submit the transfer. Return its id.
@@ -155,7 +157,7 @@ class Sender:
                 break
             try:
                 here = site_of(source.rse)
-                path = here.path(self._path([name_of(each, index) for each in self._transfers]))
+                path = self._source_path(here, index)
                 if here.authority == there.authority:
                     place = Place(path)
                 else:
@@ -178,6 +180,12 @@ class Sender:
             ) from (errors[-1] if errors else None)
         return places, rse_ids
 
+    def _source_path(self, here: Site, index: int) -> str:
+        """Return the API path at a source."""
+        if self.recalled is not None and self.recalled.to is not None:
+            return self.recalled.to
+        return here.path(self._path([name_of(each, index) for each in self._transfers]))
+
     def _path(self, names: Sequence[str]) -> str:
         """Return the path to copy: the file, or the deepest folder that contains all files."""
         return names[0] if len(names) == 1 else folder_of(names)
@@ -193,6 +201,9 @@ class Sender:
                 for name, each in zip(names, self._transfers, strict=True)
             }
             request = submission.group_request_of(files, request)
+        if self.recalled is not None:
+            labels = {**(request.labels or {}), submission.RECALL_LABEL: self.recalled.id}
+            request = dataclasses.replace(request, labels=labels)
         return dataclasses.replace(request, destination=Place(there.path(path)))
 
     def _submit(

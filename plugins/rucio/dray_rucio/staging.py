@@ -27,7 +27,15 @@ if TYPE_CHECKING:
 
     from dray.client import Staged, Transfer
 
-__all__ = ["StageReport", "is_stage_in", "is_stage_in_request", "reports", "send"]
+__all__ = [
+    "StageReport",
+    "ask",
+    "is_stage_in",
+    "is_stage_in_request",
+    "lifetime_of",
+    "reports",
+    "send",
+]
 
 PIN_SECONDS_MAX = 316_224_000
 """Maximum duration of a pin in the API."""
@@ -50,23 +58,43 @@ def send(host: str, hop: Any) -> str:  # noqa: ANN401 - Rucio's DirectTransfer
 
     :raises NotSubmittedError: if the endpoint refuses, or if the path is not known.
     """
+    return ask(host, hop, id=hop.rws.request_id, pin_seconds=lifetime_of(hop)).id
+
+
+def lifetime_of(hop: Any) -> int | None:  # noqa: ANN401 - Rucio's DirectTransfer
+    """Return the time in seconds for which a rule needs the file online, if it is known."""
+    lifetime = int(hop.rws.attributes.get("lifetime") or 0)
+    return min(lifetime, PIN_SECONDS_MAX) if lifetime > 0 else None
+
+
+def ask(
+    host: str,
+    hop: Any,  # noqa: ANN401 - Rucio's DirectTransfer
+    *,
+    id: str,
+    pin_seconds: int | None,
+    lifetime_seconds: int | None = None,
+) -> Staged:
+    """Ask the endpoint of the tape RSE to stage a file.
+
+    :raises NotSubmittedError: if the endpoint refuses, or if the path is not known.
+    """
     file = file_of(hop)
     rse = hop.src.rse
-    lifetime = int(hop.rws.attributes.get("lifetime") or 0)
     try:
         request = StagingRequest(
             path=site_of(rse).path(name_of(hop, 0)),
-            id=file.request_id,
-            pin_seconds=min(lifetime, PIN_SECONDS_MAX) if lifetime > 0 else None,
+            id=id,
+            pin_seconds=pin_seconds,
+            lifetime_seconds=lifetime_seconds,
             priority=None if file.priority is None else submission.priority_of(file.priority),
             bytes_expected=file.size,
             bound_seconds=hosts.settings.bound_seconds,
             labels={"rucio.rule": file.rule_id} if file.rule_id else None,
         )
-        hosts.ask(host, lambda client: client.stage_in(request))
+        return hosts.ask(host, lambda client: client.stage_in(request))
     except (DrayError, NoPlaceError) as error:
         raise NotSubmittedError(rse.name, error) from error
-    return file.request_id
 
 
 def reports(host: str, id: str, requests_of: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -84,7 +112,7 @@ def reports(host: str, id: str, requests_of: Mapping[str, Any]) -> dict[str, Any
 
 
 class StageReport(TransferStatusReport):
-    """The outcome of a request of the type ``STAGEIN``."""
+    """The outcome of a request of the type ``STAGEIN``, or of a recall before a copy."""
 
     supported_db_fields = (
         "state",
@@ -95,10 +123,20 @@ class StageReport(TransferStatusReport):
         "err_msg",
     )
 
-    def __init__(self, request_id: str, staged: Staged, transfer: Transfer | None) -> None:
-        """Store a staged copy. It has no transfer if the fast copy existed already."""
+    def __init__(
+        self,
+        request_id: str,
+        staged: Staged,
+        transfer: Transfer | None,
+        error: str | None = None,
+    ) -> None:
+        """Store a staged copy. It has no transfer if the fast copy existed already.
+
+        :param error: error of the request, by default that of a failed staged copy.
+        """
         super().__init__(request_id)
         self._staged = staged
+        self._late = error
         self._transfer = transfer
         self.state: RequestState | None = None
         self.external_id: str | None = None
@@ -140,5 +178,7 @@ class StageReport(TransferStatusReport):
 
     def _error(self) -> str:
         staged = self._staged
+        if self._late is not None:
+            return self._late
         said = f"{staged.error.kind}: {staged.error}" if staged.error else "no reason was given"
         return f"dray staged copy {staged.id} is {staged.state}: {said}"[:ERROR_CHARACTERS_MAX]

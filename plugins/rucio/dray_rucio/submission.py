@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OVERDUE_LABEL",
+    "RECALL_LABEL",
     "SOURCES_LABEL",
     "File",
     "Wish",
     "WishError",
     "at",
     "group_request_of",
+    "is_recall",
     "priority_of",
+    "recall_id",
     "request_of",
     "sources_of",
     "wish_of",
@@ -42,6 +45,9 @@ The order is needed because an endpoint reports the replica in use by its number
 """
 OVERDUE_LABEL = "rucio.overdue"
 """Label with the deadline of a rule, if it had passed before the file was submitted."""
+RECALL_LABEL = "rucio.recall"
+"""Label with the id of the recall that has brought the file of a tape RSE online."""
+RECALL_PREFIX = "recall-"
 LABEL_BYTES_MAX = 256
 """Maximum number of bytes of a label in the API."""
 PRIORITY_MAX = 9
@@ -151,6 +157,19 @@ def without_wish(wish: Wish) -> Wish:
 def priority_of(priority: int) -> int:
     """Return the nearest priority of an endpoint, as FTS does."""
     return min(max(priority, 0), PRIORITY_MAX)
+
+
+def recall_id(request_id: str) -> str:
+    """Return the id with which a file is recalled from tape before it is copied.
+
+    The copy has the id of the request, and both may be at the same endpoint.
+    """
+    return RECALL_PREFIX + request_id
+
+
+def is_recall(external_id: str) -> bool:
+    """Return true if an external id is that of a recall, and not yet that of a copy."""
+    return external_id.startswith(RECALL_PREFIX)
 
 
 def request_of(

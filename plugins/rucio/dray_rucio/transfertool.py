@@ -8,12 +8,11 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from rucio.common.exception import TransferToolTimeout, TransferToolWrongAnswer
-from rucio.db.sqla.constants import RequestType
 from rucio.transfertool.transfertool import Transfertool, TransferToolBuilder
 
 from dray import DrayError, DrayTemporaryError
 from dray.client import unescape
-from dray_rucio import requests, staging, submission
+from dray_rucio import recall, requests, staging, submission
 from dray_rucio.again import Again
 from dray_rucio.groups import Member, divide, find_name, is_group
 from dray_rucio.hosts import LATER_KINDS
@@ -46,7 +45,6 @@ __all__ = [
     "again",
     "hosts",
     "may_wait",
-    "needs_tape",
 ]
 
 NAME = "dray"
@@ -87,7 +85,7 @@ class DrayTransfertool(Transfertool):
         hop = transfer_path[0]
         if staging.is_stage_in(hop):
             return cls._builder_for_stage_in(hop)
-        if not cls.can_perform_transfer(hop.src.rse, hop.dst.rse) or needs_tape(hop):
+        if not cls.can_perform_transfer(hop.src.rse, hop.dst.rse) or recall.is_refused(hop):
             return [], None
         try:
             host = site_of(hop.dst.rse).host
@@ -146,6 +144,11 @@ class DrayTransfertool(Transfertool):
         try:
             if staging.is_stage_in(hops[0]):
                 return staging.send(self.external_host, hops[0])
+            if recall.is_needed(hops[0]):
+                staged = recall.begin(hops[0])
+                if staged.state != "staged":
+                    return staged.id
+                sender.recalled = staged
             return sender.send()
         except NotSubmittedError as error:
             if error.is_passing:
@@ -184,6 +187,11 @@ class DrayTransfertool(Transfertool):
                     answers[id] = staging.reports(self.external_host, id, requests_of)
                 except DrayError as error:
                     answers[id] = error
+            elif submission.is_recall(id):
+                try:
+                    answers[id] = recall.reports(id, requests_of)
+                except (DrayError, NoPlaceError) as error:
+                    answers[id] = error
         ids = [id for id in requests_by_eid if id not in answers]
         for first in range(0, len(ids), QUERY_MAX):
             batch = ids[first : first + QUERY_MAX]
@@ -209,6 +217,7 @@ class DrayTransfertool(Transfertool):
             return self._reports_of_files(transfer, requests_of)
         if not transfer.is_terminal:
             return {}
+        recall.release(transfer, requests_of.values())
         error = self._wrong_with(transfer) or error_of(transfer)
         host = self.external_host
         return {id: DrayReport(id, transfer, host, error) for id in requests_of}
@@ -281,7 +290,7 @@ class DrayTransfertool(Transfertool):
                 self._end_when_idle(id)
                 continue
             try:
-                end(self.external_host, id, hurried=True)
+                end(self._host_of(id), id, hurried=True)
             except DrayError as error:
                 if error.kind not in LATER_KINDS:
                     raise
@@ -302,7 +311,7 @@ class DrayTransfertool(Transfertool):
         del timeout
         try:
             hosts.ask(
-                self.external_host,
+                self._host_of(transfer_id),
                 lambda client: client.change(
                     transfer_id, priority=submission.priority_of(priority)
                 ),
@@ -352,7 +361,8 @@ class DrayTransfertool(Transfertool):
         how, asked, rse = hosts.settings, hop.rws, hop.dst.rse
         is_small = asked.byte_count is not None and asked.byte_count <= how.group_file_bytes
         may_share = is_small and asked.rule_id is not None and asked.retry_count < GROUP_TRIES
-        if how.group_files < 2 or not may_share or rse.is_tape() or staging.is_stage_in(hop):
+        is_alone = rse.is_tape() or staging.is_stage_in(hop) or recall.is_needed(hop)
+        if how.group_files < 2 or not may_share or is_alone:
             return None
         wish = rules.get(asked.rule_id)
         if wish is None:
@@ -366,12 +376,15 @@ class DrayTransfertool(Transfertool):
     def _query(self, ids: list[str]) -> Mapping[str, Transfer | None]:
         return hosts.ask(self.external_host, lambda client: client.query(ids))
 
+    def _host_of(self, id: str) -> str:
+        """Return the endpoint of a transfer: for a recall, that of the source."""
+        found = recall.host_of(id) if submission.is_recall(id) else None
+        return found or str(self.external_host)
+
     def _end_later(self, id: str) -> None:
         """Cancel a transfer when its endpoint is reachable."""
-        again.add(
-            f"cancel {id} at {self.external_host}",
-            lambda: end(self.external_host, id, hurried=True),
-        )
+        host = self._host_of(id)
+        again.add(f"cancel {id} at {host}", lambda: end(host, id, hurried=True))
 
     def _end_when_idle(self, id: str) -> None:
         """Cancel a transfer of several files when Rucio has no request for it."""
@@ -445,12 +458,3 @@ def _look_for(host: str, looked: dict[str, DrayError | None]) -> DrayError | Non
         else:
             looked[host] = None
     return looked.get(host)
-
-
-def needs_tape(hop: Any) -> bool:  # noqa: ANN401 - Rucio's
-    """Return true if a file must be recalled from tape, or if a recall must be awaited."""
-    return (
-        hop.rws.request_type is not RequestType.TRANSFER
-        or bool(hop.src.rse.is_tape_or_staging_required())
-        or hop.dst.rse.attributes.get("archive_timeout") is not None
-    )
