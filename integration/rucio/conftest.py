@@ -15,11 +15,13 @@ from dray.testing.endpoints import Endpoint
 from integration.endpoint.raw import shipped_program
 from integration.rucio.scene import RucioScene
 from integration.rucio.server import Rucio
+from integration.rucio.settings import merged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dray.client import Transfer
+    from integration.rucio.settings import Settings
 
 SITES = ("a", "b", "c")
 READY_SECONDS = 60.0
@@ -28,8 +30,19 @@ READY_SECONDS = 60.0
 class Scene(RucioScene):
     """Three endpoints, and a Rucio server with a storage element (RSE) at each."""
 
-    def __init__(self, folder: Path, more: Mapping[str, str] | None = None) -> None:
-        """Start the endpoints and Rucio. ``more`` are settings of the plug-in."""
+    def __init__(
+        self,
+        folder: Path,
+        more: Mapping[str, str] | None = None,
+        sections: Settings | None = None,
+        vos: Sequence[str] = (),
+    ) -> None:
+        """Start the endpoints and Rucio.
+
+        :param more: settings of the plug-in.
+        :param sections: further sections of ``rucio.cfg``.
+        :param vos: the VOs of a Rucio in multi-VO mode.
+        """
         super().__init__(folder)
         #: By site: section `limits` of the endpoint's configuration. A change needs a restart.
         self.limits: dict[str, dict[str, Any]] = {name: {} for name in SITES}
@@ -59,7 +72,7 @@ class Scene(RucioScene):
                     **(more or {}),
                 },
             }
-            self.rucio = Rucio(folder / "rucio", settings)
+            self.rucio = Rucio(folder / "rucio", merged(settings, sections or {}), vos=vos)
         except BaseException:
             self.close()
             raise

@@ -15,7 +15,10 @@ import sys
 import traceback
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Words = dict[str, Any]
 
@@ -36,10 +39,14 @@ CONTENTS = 64
 """Number of different contents of the files of one call of :func:`register`."""
 
 
-def make_database() -> None:
-    """Create the tables, the base VO, and the root account as administrator."""
+def make_database(vos: Sequence[str] = ()) -> None:
+    """Create the tables, the VOs, and the root account of each VO as administrator.
+
+    :param vos: VOs in addition to the base VO, for a Rucio in multi-VO mode.
+    """
     from rucio.common.types import InternalAccount
     from rucio.core.account import add_account_attribute
+    from rucio.core.vo import add_vo
     from rucio.db.sqla.constants import DatabaseOperationType
     from rucio.db.sqla.session import db_session
     from rucio.db.sqla.util import build_database, create_base_vo, create_root_account
@@ -48,7 +55,11 @@ def make_database() -> None:
     create_base_vo()
     create_root_account()
     with db_session(DatabaseOperationType.WRITE) as session:
-        add_account_attribute(InternalAccount("root"), "admin", True, session=session)
+        for vo in vos:
+            add_vo(vo, "a VO", "root@example.org", session=session)
+        admins = [InternalAccount("root", vo=vo) for vo in vos] or [InternalAccount("root")]
+        for admin in admins:
+            add_account_attribute(admin, "admin", True, session=session)
 
 
 def client() -> Any:  # noqa: ANN401 - not installed where types are checked
@@ -95,6 +106,13 @@ def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> No
 def set_attribute(rse: str, key: str, value: str) -> None:
     """Set an attribute of an RSE."""
     client().add_rse_attribute(rse, key, value)
+
+
+def register_plug_in() -> None:
+    """Register the transfertool, as ``python -m dray_rucio`` does."""
+    from dray_rucio.register import register
+
+    register()
 
 
 def limit_recalls(seconds: int) -> None:
@@ -456,6 +474,7 @@ KNOWN = (
     make_rses,
     set_attribute,
     limit_recalls,
+    register_plug_in,
     set_distance,
     staging_times,
     upload,

@@ -17,7 +17,7 @@ from integration.harness.program import ROOT
 from integration.rucio import calls, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from integration.rucio.settings import Settings
@@ -34,11 +34,18 @@ LOCKED_SECONDS = 60
 class Rucio:
     """Rucio's REST server, and a process that runs functions of ``integration.rucio.inside``."""
 
-    def __init__(self, folder: Path, more: Settings, path: Sequence[Path] = PYTHON_PATH) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        more: Settings,
+        path: Sequence[Path] = PYTHON_PATH,
+        vos: Sequence[str] = (),
+    ) -> None:
         """Create the database, and start the two processes.
 
         :param more: sections for ``rucio.cfg``, which override the usual ones.
         :param path: import paths, in addition to the packages of Rucio's environment.
+        :param vos: VOs in addition to the base VO, for a Rucio in multi-VO mode.
         """
         self.folder = folder
         self.log = folder / "log"
@@ -58,7 +65,7 @@ class Rucio:
         python = ENVIRONMENT / "bin" / "python"
         self._inside = self._start([python, "-m", "integration.rucio.inside"], "inside")
         try:
-            self.do("make_database")
+            self.do("make_database", vos=list(vos))
             self._permit_readers()
             listen = ["-b", f"127.0.0.1:{self.port}", "-w", "1", "--threads", "4"]
             words: list[str | Path] = [python, "-m", "gunicorn", *listen]
@@ -75,6 +82,15 @@ class Rucio:
         :raises AssertionError: if the function fails. The error has the stack of that process.
         """
         return calls.call(self._inside, name, words, lambda: self.said("inside"))
+
+    def user_of(self, vo: str) -> Callable[..., Any]:
+        """Return :meth:`do` for a process whose client belongs to a VO."""
+        name = f"inside-{vo}"
+        client = {"vo": vo, "auth_token_file_path": str(self.folder / f"token-{vo}")}
+        config = self._write(name, {"client": client})
+        words = [str(self.programs / "python"), "-m", "integration.rucio.inside"]
+        process = self._start(words, name, {"RUCIO_CONFIG": str(config)})
+        return lambda call, /, **words: calls.call(process, call, words, lambda: self.said(name))
 
     def run(
         self, *words: str, seconds: float = 120.0, env: Mapping[str, str] | None = None
@@ -143,7 +159,7 @@ class Rucio:
                 env={**self._env, **(env or {})},
                 cwd=self.folder,
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE if name == "inside" else out,
+                stdout=subprocess.PIPE if name.startswith("inside") else out,
                 stderr=out,
                 text=True,
             )
