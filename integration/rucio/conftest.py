@@ -14,7 +14,7 @@ import pytest
 from dray.testing.endpoints import Endpoint
 from integration.endpoint.raw import shipped_program
 from integration.rucio.scene import RucioScene
-from integration.rucio.server import Rucio
+from integration.rucio.server import PYTHON_PATH, Rucio
 from integration.rucio.settings import merged
 
 if TYPE_CHECKING:
@@ -36,12 +36,16 @@ class Scene(RucioScene):
         more: Mapping[str, str] | None = None,
         sections: Settings | None = None,
         vos: Sequence[str] = (),
+        database: str | None = None,
+        path: Sequence[Path] = (),
     ) -> None:
         """Start the endpoints and Rucio.
 
         :param more: settings of the plug-in.
         :param sections: further sections of ``rucio.cfg``.
         :param vos: the VOs of a Rucio in multi-VO mode.
+        :param database: URL of Rucio's database, by default a new SQLite file.
+        :param path: import paths of Rucio's processes, in addition to the usual ones.
         """
         super().__init__(folder)
         #: By site: section `limits` of the endpoint's configuration. A change needs a restart.
@@ -72,7 +76,13 @@ class Scene(RucioScene):
                     **(more or {}),
                 },
             }
-            self.rucio = Rucio(folder / "rucio", merged(settings, sections or {}), vos=vos)
+            self.rucio = Rucio(
+                folder / "rucio",
+                merged(settings, sections or {}),
+                path=(*PYTHON_PATH, *path),
+                vos=vos,
+                database=database,
+            )
         except BaseException:
             self.close()
             raise

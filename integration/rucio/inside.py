@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 Words = dict[str, Any]
 
@@ -398,14 +398,39 @@ def pfns(name: str, rse: str) -> dict[str, str]:
     return {each["name"]: pfn for each in found for pfn in each["rses"].get(rse, ())}
 
 
-def submit(tool: str = "dray", bulk: int = 100) -> None:
-    """Run the submitter once, for at most ``bulk`` requests."""
+def submit(tool: str = "dray", bulk: int = 100, wait_seconds: int = 0) -> None:
+    """Run the submitter once, for at most ``bulk`` requests.
+
+    :param wait_seconds: time for which the submitter waits for other submitters, with which it
+        divides the requests.
+    """
     from rucio.daemons.conveyor import submitter
 
     # The transfertool for FTS submits at most so many files in one job.
     submitter.submitter(
-        once=True, partition_wait_time=0, transfertools=[tool], group_bulk=100, bulk=bulk
+        once=True,
+        partition_wait_time=wait_seconds,
+        transfertools=[tool],
+        group_bulk=100,
+        bulk=bulk,
     )
+
+
+_SPLIT: list[Any] = []
+
+
+def split(daemon: str, bulk: int) -> Words:
+    """Run a daemon once. Return the seconds of its parts, and the numbers of SQL statements.
+
+    :param daemon: ``submit``, ``poll`` or ``finish``.
+    """
+    from integration.rucio.split import Split
+
+    if not _SPLIT:
+        _SPLIT.append(Split())
+    calls: dict[str, Callable[..., None]] = {"submit": submit, "poll": poll, "finish": finish}
+    call = calls[daemon]
+    return dict(_SPLIT[0].of(lambda: call(bulk=bulk)))
 
 
 def stage() -> None:
@@ -496,6 +521,7 @@ KNOWN = (
     replicas,
     pfns,
     submit,
+    split,
     stage,
     poll,
     finish,

@@ -40,21 +40,24 @@ class Rucio:
         more: Settings,
         path: Sequence[Path] = PYTHON_PATH,
         vos: Sequence[str] = (),
+        database: str | None = None,
     ) -> None:
         """Create the database, and start the two processes.
 
         :param more: sections for ``rucio.cfg``, which override the usual ones.
         :param path: import paths, in addition to the packages of Rucio's environment.
         :param vos: VOs in addition to the base VO, for a Rucio in multi-VO mode.
+        :param database: URL of an empty database, by default that of a new SQLite file.
         """
         self.folder = folder
         self.log = folder / "log"
         self.log.mkdir(parents=True)
         self.port = free_port()
-        usual = settings.usual(folder, self.log, self.url, self._database, "secret")
+        database = database or f"sqlite:///{self._database_file}?timeout={LOCKED_SECONDS}"
+        usual = settings.usual(folder, self.log, self.url, database, "secret")
         self._settings = settings.merged(usual, more)
         (site,) = ENVIRONMENT.glob("lib/python3*/site-packages/rucio")
-        settings.write_alembic(folder, self._database, site)
+        settings.write_alembic(folder, database, site)
         self._env = {
             **os.environ,
             "RUCIO_CONFIG": str(self._write("rucio", {})),
@@ -85,9 +88,16 @@ class Rucio:
 
     def user_of(self, vo: str) -> Callable[..., Any]:
         """Return :meth:`do` for a process whose client belongs to a VO."""
-        name = f"inside-{vo}"
-        client = {"vo": vo, "auth_token_file_path": str(self.folder / f"token-{vo}")}
-        config = self._write(name, {"client": client})
+        return self.another(vo, vo=vo)
+
+    def another(self, name: str, **client: str) -> Callable[..., Any]:
+        """Return :meth:`do` for another process.
+
+        :param client: settings of the client in this process.
+        """
+        token = {"auth_token_file_path": str(self.folder / f"token-{name}")}
+        name = f"inside-{name}"
+        config = self._write(name, {"client": {**client, **token}})
         words = [str(self.programs / "python"), "-m", "integration.rucio.inside"]
         process = self._start(words, name, {"RUCIO_CONFIG": str(config)})
         return lambda call, /, **words: calls.call(process, call, words, lambda: self.said(name))
@@ -188,15 +198,13 @@ class Rucio:
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def _database(self) -> str:
-        return f"sqlite:///{self._database_file}?timeout={LOCKED_SECONDS}"
-
-    @property
     def _database_file(self) -> Path:
         return self.folder / "rucio.db"
 
     def _permit_readers(self) -> None:
-        """Let processes read the database while another process writes to it."""
+        """Let processes read the SQLite file while another process writes to it."""
+        if not self._database_file.exists():
+            return
         with contextlib.closing(sqlite3.connect(self._database_file)) as database:
             database.execute("PRAGMA journal_mode=WAL")
 

@@ -293,3 +293,15 @@ def test_messages_have_the_fields_of_the_tool_for_fts(scene: Scene) -> None:
         assert message["file-size"] in (1000, 2000)
         assert message["checksum-adler"] == sums[request["name"]]
         assert message["reason"] is None
+
+
+def test_a_poll_reads_the_rses_once_and_not_for_each_file(scene: Scene) -> None:
+    dataset, sums = scene.dataset("A-DATA", {f"f{number}": 100 for number in range(12)})
+    rule = scene.do("add_rule", name=dataset, rse="B-DATA")
+    scene.do("submit")
+    scene.await_ended("b", scene.requests(*sums)[0])
+    found = scene.do("split", daemon="poll", bulk=100)
+    # A statement of each of two functions of Rucio, and a commit, for each of the two RSEs.
+    assert found["statements"]["plug-in"] <= 8, found
+    scene.do("finish")
+    assert scene.do("rule", id=rule)["state"] == "OK"

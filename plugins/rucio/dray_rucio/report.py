@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rucio.core.request import get_request
 from rucio.core.rse import get_rse, list_rse_attributes
 from rucio.db.sqla.constants import RequestState, RSEType
 from rucio.transfertool.transfertool import TransferStatusReport
@@ -16,9 +15,11 @@ from dray_rucio.requests import ERROR_CHARACTERS_MAX
 from dray_rucio.submission import OVERDUE_LABEL, sources_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dray.client import FileOutcome, Transfer
 
-__all__ = ["DrayReport", "Report", "error_of", "file_error_of", "naive"]
+__all__ = ["Batch", "DrayReport", "Report", "error_of", "file_error_of", "naive"]
 
 
 class Report(TransferStatusReport):
@@ -79,15 +80,52 @@ class Report(TransferStatusReport):
         return None
 
 
+class Rse(NamedTuple):
+    """An RSE in Rucio's messages.
+
+    :param kind: ``DISK`` or ``TAPE``, as Rucio's tool for FTS reports it.
+    """
+
+    name: str
+    kind: str
+
+
+class Batch:
+    """The RSEs of the requests of one query. They are read once, and not for each file."""
+
+    def __init__(self) -> None:
+        """Create an empty batch."""
+        self._rses: dict[str, Rse] = {}
+
+    def rse(self, rse_id: str, session: object) -> Rse:
+        """Return an RSE."""
+        if rse_id not in self._rses:
+            found = get_rse(rse_id=rse_id, session=session)
+            attributes = list_rse_attributes(rse_id=rse_id, session=session)
+            is_tape = found["rse_type"] == RSEType.TAPE or attributes.get("staging_required")
+            self._rses[rse_id] = Rse(str(found["rse"]), "TAPE" if is_tape else "DISK")
+        return self._rses[rse_id]
+
+
 class DrayReport(Report):
     """The outcome of a transfer, or of one file of a transfer of several files."""
 
-    def __init__(self, request_id: str, transfer: Transfer, host: str, error: str | None) -> None:
+    def __init__(
+        self,
+        request: Mapping[str, Any],
+        transfer: Transfer,
+        host: str,
+        error: str | None,
+        batch: Batch,
+    ) -> None:
         """Store an outcome.
 
+        :param request: the request as Rucio's poller has read it.
         :param host: external host, which is the endpoint of the transfer.
         """
-        super().__init__(request_id, transfer, error)
+        super().__init__(request["request_id"], transfer, error)
+        self._request = request
+        self._batch = batch
         self._host = host
         self._is_group = is_group(transfer.id)
 
@@ -113,16 +151,15 @@ class DrayReport(Report):
         overdue = transfer.request.get("labels", {}).get(OVERDUE_LABEL)
         if overdue is not None:
             words["deadline-passed"] = overdue
-        request = get_request(self.request_id, session=session) or {}
-        target = request.get("dest_rse_id")
+        target = self._request.get("dest_rse_id")
         if target is not None:
-            words["dst-type"] = _type_of(target, session)
+            words["dst-type"] = self._batch.rse(target, session).kind
         # Rucio's own value is the planned source, which may not be the source that was used.
-        used = self._source_rse_id() or request.get("source_rse_id")
+        used = self._source_rse_id() or self._request.get("source_rse_id")
         if used is not None:
-            words["src-rse"] = get_rse(rse_id=used, session=session)["rse"]
-            words["src-type"] = _type_of(used, session)
-        source = self._source_url(request)
+            source_rse = self._batch.rse(used, session)
+            words["src-rse"], words["src-type"] = source_rse
+        source = self._source_url()
         if source is not None:
             words["src-url"] = source
         return words
@@ -133,7 +170,7 @@ class DrayReport(Report):
         is_live = self._is_group and not transfer.is_terminal
         return naive(datetime.now(timezone.utc) if is_live else transfer.ended_at)
 
-    def _source_url(self, request: dict[str, Any]) -> str | None:
+    def _source_url(self) -> str | None:
         """Return the URL of the file at the endpoint from which it was read."""
         asked = self._transfer.request
         places = [*asked.get("sources", ())[:1], *asked.get("replicas", ())]
@@ -146,7 +183,7 @@ class DrayReport(Report):
             url = self._host.partition("#")[0] + url
         if not self._is_group:
             return url
-        target = str(request.get("dest_url") or "")
+        target = str(self._request.get("dest_url") or "")
         names = [str(file["path"]) for file in asked.get("files", ())]
         ending = [name for name in names if target.endswith("/" + name.replace("%25", "%"))]
         return url + max(ending, key=len) if ending else None
@@ -184,14 +221,6 @@ def file_error_of(transfer: Transfer, outcome: FileOutcome | None) -> str | None
     if outcome.error is not None:
         said = f"{outcome.error.kind}: {outcome.error}"
     return f"dray transfer {transfer.id}: {said}"[:ERROR_CHARACTERS_MAX]
-
-
-def _type_of(rse_id: str, session: object) -> str:
-    """Return the type of an RSE as Rucio's tool for FTS reports it."""
-    if get_rse(rse_id=rse_id, session=session)["rse_type"] == RSEType.TAPE:
-        return "TAPE"
-    attributes = list_rse_attributes(rse_id=rse_id, session=session)
-    return "TAPE" if attributes.get("staging_required") else "DISK"
 
 
 def naive(time: datetime | None) -> datetime | None:

@@ -17,7 +17,7 @@ from dray_rucio.again import Again
 from dray_rucio.groups import Member, divide, find_name, is_group
 from dray_rucio.hosts import LATER_KINDS
 from dray_rucio.places import PROTOCOL_SCHEME, NoPlaceError
-from dray_rucio.report import DrayReport, error_of, file_error_of
+from dray_rucio.report import Batch, DrayReport, error_of, file_error_of
 from dray_rucio.sending import (
     NO_HOST,
     OVER_KINDS,
@@ -181,6 +181,7 @@ class DrayTransfertool(Transfertool):
         """
         del timeout
         answers: dict[str, Any] = {}
+        together = Batch()
         for id, requests_of in requests_by_eid.items():
             if staging.is_stage_in_request(requests_of):
                 try:
@@ -206,24 +207,29 @@ class DrayTransfertool(Transfertool):
                     answers[id] = None
                     continue
                 try:
-                    answers[id] = self._reports(transfer, requests_by_eid[id])
+                    answers[id] = self._reports(transfer, requests_by_eid[id], together)
                 except DrayError as error:
                     answers[id] = error
         return answers
 
-    def _reports(self, transfer: Transfer, requests_of: Mapping[str, Any]) -> dict[str, DrayReport]:
+    def _reports(
+        self, transfer: Transfer, requests_of: Mapping[str, Any], together: Batch
+    ) -> dict[str, DrayReport]:
         """Return the reports of the requests that have ended."""
         if is_group(transfer.id):
-            return self._reports_of_files(transfer, requests_of)
+            return self._reports_of_files(transfer, requests_of, together)
         if not transfer.is_terminal:
             return {}
         recall.release(transfer, requests_of.values())
         error = self._wrong_with(transfer) or error_of(transfer)
         host = self.external_host
-        return {id: DrayReport(id, transfer, host, error) for id in requests_of}
+        return {
+            id: DrayReport(request, transfer, host, error, together)
+            for id, request in requests_of.items()
+        }
 
     def _reports_of_files(
-        self, transfer: Transfer, requests_of: Mapping[str, Any]
+        self, transfer: Transfer, requests_of: Mapping[str, Any], together: Batch
     ) -> dict[str, DrayReport]:
         """Return the reports of the files that have ended.
 
@@ -250,7 +256,7 @@ class DrayTransfertool(Transfertool):
             error = file_error_of(transfer, outcome)
             if outcome is None and name in listed and self._is_there(transfer, listed[name]):
                 error = None
-            reports[id] = DrayReport(id, transfer, self.external_host, error)
+            reports[id] = DrayReport(request, transfer, self.external_host, error, together)
         return reports
 
     def _is_there(self, transfer: Transfer, file: Mapping[str, Any]) -> bool:
