@@ -206,6 +206,23 @@ def test_the_space_of_an_rse_is_reported(user: User, rse: str) -> None:
     assert abs(free - has.f_bavail * has.f_frsize) < 1 << 30
 
 
+def test_the_token_of_a_login_at_rucio_is_used(user: User, rse: str) -> None:
+    local = user.file(1000)
+    user.upload(rse, local)
+    # Rucio passes the token of an OIDC login to the protocol. This Rucio has no such login.
+    code = (
+        "import sys; from rucio.rse import rsemanager as m; "
+        "p = m.create_protocol(m.get_rse_info(sys.argv[1]), 'read', auth_token=sys.argv[2]); "
+        "pfn = list(p.lfns2pfns({'scope': 'mock', 'name': sys.argv[3]}).values())[0]; "
+        "p.connect(); print(p.stat(pfn)['filesize']); p.get(pfn, sys.argv[4])"
+    )
+    into = user.folder / "copy"
+    words = ("python", "-c", code, rse, user.end.token("storage.read:/"), local.name, str(into))
+    ran = user.rucio.run(*words, env=user.env(""))
+    assert ran.stdout.split() == ["1000"], ran.stderr
+    assert into.read_bytes() == local.read_bytes()
+
+
 def test_a_link_is_uploaded_as_its_file(user: User, rse: str) -> None:
     local = user.file(1000)
     link = local.with_name(f"{local.name}.link")

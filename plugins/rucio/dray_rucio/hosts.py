@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
     from dray_rucio.settings import Settings
 
-__all__ = ["AWAY_KINDS", "LATER_KINDS", "Hosts"]
+__all__ = ["AWAY_KINDS", "LATER_KINDS", "QUERY_MAX", "Hosts"]
 
 AWAY_KINDS = ("unreachable", "timed_out")
 """Kinds of errors that mean an unreachable endpoint."""
 LATER_KINDS = (*AWAY_KINDS, "busy", "no_place")
 """Kinds of errors after which the same request may succeed later."""
+QUERY_MAX = 200
+"""Maximum number of ids in one query. An answer has at most 16 MiB, and a transfer of many files
+64 KiB."""
 KEY_SECONDS = 600.0
 """Seconds for which the key of an endpoint is cached."""
 HURRIED_SECONDS = 5.0

@@ -10,6 +10,7 @@ Each step is idempotent, and the plug-in stores nothing:
 
 from __future__ import annotations
 
+import functools
 import logging
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,9 @@ from rucio.core.rse import get_rse_name, list_rse_attributes
 from rucio.db.sqla.constants import RequestType
 
 from dray import DrayError
+from dray.client import Client
 from dray_rucio import requests, staging
+from dray_rucio.hosts import QUERY_MAX
 from dray_rucio.places import NoPlaceError, site
 from dray_rucio.report import naive
 from dray_rucio.sending import (
@@ -106,31 +109,61 @@ def begin(hop: Any) -> Staged:  # noqa: ANN401 - Rucio's DirectTransfer
     return staging.ask(host, hop, id=id, pin_seconds=seconds, lifetime_seconds=seconds)
 
 
-def reports(id: str, requests_of: Mapping[str, Any]) -> dict[str, Any] | None:
+def reports(requests_by_eid: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Put requests back into the queue if their file is online.
 
-    :returns: reports of requests whose recall has failed. ``None`` if the endpoint does not know
-        the recall.
-    :raises DrayError: if the endpoint is unreachable or refuses the call.
-    :raises NoPlaceError: if the RSE of the source names no endpoint.
+    :returns: by the id of the recall: the reports of requests whose recall has failed, ``None`` if
+        the endpoint does not know the recall, or the error of a call.
     """
-    host = _host_of_rse(next(iter(requests_of.values()))["source_rse_id"])
+    answers: dict[str, Any] = {}
+    by_host: dict[str, list[str]] = {}
+    for id, requests_of in requests_by_eid.items():
+        try:
+            host = _host_of_rse(next(iter(requests_of.values()))["source_rse_id"])
+        except NoPlaceError as error:
+            answers[id] = error
+        else:
+            by_host.setdefault(host, []).append(id)
+    for host, ids in by_host.items():
+        for first in range(0, len(ids), QUERY_MAX):
+            batch = ids[first : first + QUERY_MAX]
+            try:
+                found = hosts.ask(host, functools.partial(Client.query, ids=batch))
+            except DrayError as error:
+                answers.update(dict.fromkeys(batch, error))
+                continue
+            for id in batch:
+                try:
+                    answers[id] = _reports_of(host, id, requests_by_eid[id], found.get(id))
+                except DrayError as error:
+                    answers[id] = error
+    return answers
+
+
+def _reports_of(
+    host: str, id: str, requests_of: Mapping[str, Any], transfer: Transfer | None
+) -> dict[str, Any] | None:
+    """Return the reports of one recall. See :func:`reports`.
+
+    :param transfer: transfer of the recall. A file that was online already has none.
+    """
+    late = None if transfer is None or transfer.is_terminal else _late(transfer)
+    if transfer is not None and not transfer.is_terminal and late is None:
+        return {}
     try:
         staged = hosts.ask(host, lambda client: client.staging(id))
     except DrayError as error:
         if error.kind == "not_found":
             return None
         raise
-    transfer = hosts.ask(host, lambda client: client.query([id])).get(id)
     # An evicted copy is staged again by the next submission.
     if staged.state in ("staged", "evicted"):
         started, ended = _times(transfer)
         requests.queue_again(list(requests_of), id, started, ended)
         return {}
-    late = None
     if staged.state != "failed":
-        late = _late(transfer)
         if late is None:
+            # The transfer has just been started again, or has just ended.
             return {}
         end(host, id)
     return {each: staging.StageReport(each, staged, transfer, late) for each in requests_of}
@@ -184,12 +217,12 @@ def _times(transfer: Transfer | None) -> tuple[datetime | None, datetime | None]
     return naive(transfer.started_at), naive(transfer.ended_at)
 
 
-def _late(transfer: Transfer | None) -> str | None:
+def _late(transfer: Transfer) -> str | None:
     """Return the error of a recall that takes longer than Rucio permits."""
     limit = config_get_int(
         "conveyor", "bring_online", raise_exception=False, default=ONLINE_SECONDS
     )
-    if transfer is None or transfer.submitted_at is None:
+    if transfer.submitted_at is None:
         return None
     if datetime.now(timezone.utc) < transfer.submitted_at + timedelta(seconds=limit):
         return None

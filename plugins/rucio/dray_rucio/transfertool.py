@@ -15,7 +15,7 @@ from dray.client import unescape
 from dray_rucio import recall, requests, staging, submission
 from dray_rucio.again import Again
 from dray_rucio.groups import Member, divide, find_name, is_group
-from dray_rucio.hosts import LATER_KINDS
+from dray_rucio.hosts import LATER_KINDS, QUERY_MAX
 from dray_rucio.places import PROTOCOL_SCHEME, NoPlaceError
 from dray_rucio.report import Batch, DrayReport, error_of, file_error_of
 from dray_rucio.sending import (
@@ -48,9 +48,6 @@ __all__ = [
 ]
 
 NAME = "dray"
-QUERY_MAX = 200
-"""Maximum number of ids in one query. An answer has at most 16 MiB, and a transfer of many files
-64 KiB."""
 GROUP_TRIES = 2
 """Number of tries of a file in a transfer with other files. Further tries have their own transfer,
 because one of them may fail for a reason that concerns the whole transfer.
@@ -188,11 +185,9 @@ class DrayTransfertool(Transfertool):
                     answers[id] = staging.reports(self.external_host, id, requests_of)
                 except DrayError as error:
                     answers[id] = error
-            elif submission.is_recall(id):
-                try:
-                    answers[id] = recall.reports(id, requests_of)
-                except (DrayError, NoPlaceError) as error:
-                    answers[id] = error
+        answers |= recall.reports(
+            {id: found for id, found in requests_by_eid.items() if submission.is_recall(id)}
+        )
         ids = [id for id in requests_by_eid if id not in answers]
         for first in range(0, len(ids), QUERY_MAX):
             batch = ids[first : first + QUERY_MAX]

@@ -24,6 +24,7 @@ from dray.client import Request
 from dray_rucio import causes, eta
 from dray_rucio.causes import Answers, Cause
 from dray_rucio.globus_places import is_globus
+from dray_rucio.hosts import QUERY_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ask_endpoints", "eta_main", "why_main"]
 
-QUERY_MAX = 200
-"""Maximum number of ids in one query, whose answer has at most 16 MiB."""
 OFFERS_MAX = 20
 """Maximum number of transfers at an endpoint for which a counter-offer is requested."""
 NAMED_MAX = 3
