@@ -155,7 +155,7 @@ def keep_logs(airflow: Airflow, request: pytest.FixtureRequest) -> None:
 
 
 class Scene:
-    """The data of one test at both endpoints, checked without reports of the endpoints.
+    """The data of one test at both endpoints. The checks do not rely on the endpoints' reports.
 
     :param name: name of the scene's folder below the root ``data`` of each endpoint.
     """

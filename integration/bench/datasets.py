@@ -79,7 +79,7 @@ def _many(files: int) -> Callable[[Path, float], str]:
 
 
 def _linked(path: Path, files: int, names: int, size: int) -> None:
-    """Make files as hard links, ``names`` for each inode, to save memory.
+    """Make files that share inodes as hard links, ``names`` files for each inode, to save memory.
 
     A tool must copy each file separately. The check at the destination verifies this.
     """

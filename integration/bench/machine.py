@@ -186,7 +186,7 @@ def _allowed(congestions: list[str]) -> Iterator[None]:
 
 
 def listens(port: int, process: str = "self") -> bool:
-    """Return whether a process listens on a port. Make no connection, which a server would count.
+    """Return whether a process listens on a port. Does not connect: a server would count this.
 
     :param process: id of a process in the network namespace that is examined.
     """

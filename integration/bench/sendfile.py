@@ -1,10 +1,10 @@
-"""Measure whether ``sendfile`` would save processor time at a source, in seconds per GB.
+"""Measure whether ``sendfile`` would save processor time at a source.
 
 ``python -m integration.bench.sendfile FILE`` sends the objects of a file over loopback TCP,
 alternately in two ways. ``copy`` reads each object into a buffer and sends the buffer, as dray
 does. ``sendfile`` reads each object into a buffer only for the checksum, and the kernel sends the
-object from the page cache. The processor time of both ends is counted. The other end writes
-nothing.
+object from the page cache. The program prints the processor time of both ends in seconds per GB.
+The other end writes nothing.
 """
 
 from __future__ import annotations

@@ -128,8 +128,8 @@ class Scene:
         """Return the command prefix that starts a server in its own session.
 
         The kernel's scheduler treats the processes of a session as one group (sched(7), autogroup).
-        Two ends in one session interrupt each other less than two ends in two sessions, which saves
-        a tenth of the time. Services, and ends on separate hosts, have no common session. So the
+        Two ends in one session interrupt each other less than two ends in two sessions, and take a
+        tenth less time. Services, and ends on separate hosts, have no common session. So the
         measured ends must not share one either.
         """
         return ["setsid", *self._niced()]

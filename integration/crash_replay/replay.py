@@ -85,7 +85,7 @@ class Builder:
         self.done = 0
 
     def build(self, point: int, shape: str, seed: int) -> tuple[Path, int, int]:
-        """Make the image of a power loss before entry ``point``.
+        """Make the image of a power loss before the recording's entry ``point``.
 
         Return the image, the number of writes since the last flush, and the number of these writes
         in the image.

@@ -1,6 +1,6 @@
 """Permission bits of a copy: those of the source, without the set-user-id and set-group-id bits.
 
-A file or folder that its owner may not write does not prevent a later run from resuming.
+A later run resumes even if the owner has no permission to write to a copied file or folder.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A storage target that is ten times slower than the others delays only its own objects.
 
-The targets limit their rate by sleeping, so the rates do not depend on this machine. Each test runs
-the copies that it compares one after another.
+The targets limit their rate by sleeping, so the rates do not depend on this machine. Each test
+compares several copies, and runs them one after another.
 """
 
 from __future__ import annotations

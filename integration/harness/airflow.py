@@ -155,7 +155,8 @@ class Airflow:
     :param dags: folders with DAG files.
     :param options: ``AIRFLOW__SECTION__KEY`` and other variables, which override the variables of
         this class.
-    :param mark: mark in the environment of the processes. By default a new mark.
+    :param mark: mark in the environment of the processes, by which they are found and ended. By
+        default a new mark.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A disk that loses data for a while, as a storage network that loses and regains a path.
+"""A disk that loses data for a while, like a storage network that loses and regains a path.
 
 Only blocks that begin with :data:`MARK` are refused. So data is lost while metadata, the journal
 and the object log are written: the case in which a file system continues without an error.

@@ -202,8 +202,9 @@ class Supervisor:
     def wrap(self) -> list[str]:
         """Command prefix of a supervised program.
 
-        Without a fault, the program stops at all calls, so that they are counted. With a fault, it
-        stops only at the call of the fault, because each stop costs two process switches.
+        Without a fault, the program stops at each call of :data:`CALLS`, so that the calls are
+        counted. With a fault, it stops only at the call of the fault, because each stop costs two
+        process switches.
         """
         python = sys.executable or shutil.which("python3") or "python3"
         calls = [CALLS[self.fault.key.call]] if self.fault else list(CALLS.values())

@@ -39,8 +39,9 @@ ip link set dray0 up
 def kill_tree(unshare: subprocess.Popen[bytes]) -> None:
     """Kill a process of :meth:`System.words`, and all processes in its system.
 
-    The option ``--kill-child`` has no effect on a child that has changed its account. The child is
-    the first process of a PID namespace, so its end ends the others.
+    The option ``--kill-child`` of ``unshare`` has no effect on a child that has changed its
+    account, so this function kills the child too. The child is the first process of a PID
+    namespace, so its end ends all other processes in the namespace.
     """
     children = Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children").read_text(encoding="ascii")
     unshare.kill()

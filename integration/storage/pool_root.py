@@ -105,8 +105,8 @@ class Pool:
     def age(self, seconds: int, *, with_logs: bool = True) -> None:
         """Set the times of the root's objects to ``seconds`` ago.
 
-        :param with_logs: False while a copy runs, because the copy refuses to append to a log that
-            has changed.
+        :param with_logs: False: keep the times of the logs. Use it while a copy runs, because the
+            copy refuses to append to a log that has changed.
         """
         self.cluster.age(self.name, seconds, SPACE)
         self.cluster.age(self.name, seconds, STATE, "" if with_logs else "l")

@@ -188,7 +188,8 @@ class Run:
     def complete(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """Continue after the trigger has fired.
 
-        :raises DrayTaskRetry: if the trigger could not query the transfer.
+        :raises DrayTaskRetry: if the transfer has not ended: the trigger could not query it, or it
+            runs again.
         """
         with translated(self._about):
             self.recall()

@@ -101,7 +101,7 @@ class RuleWish:
 class Found(NamedTuple):
     """The rule of a task.
 
-    :param story: one word for the log: the rule was created or reused.
+    :param story: ``created`` or ``reused``: how the task got the rule. For the log.
     """
 
     rule: Rule

@@ -1,10 +1,10 @@
-"""Divide a dataset into parts for mapped tasks, even in bytes and in files. Pure.
+"""Divide a dataset into parts of about equal cost for mapped tasks. Pure.
 
 :func:`plan_shards` divides the groups of :func:`group_files` into parts for
 ``DrayTransferOperator.partial(...).expand_kwargs(...)``. A part needs only a few patterns, however
 many files it has. The caller lists the files, because this module reads no storage. An endpoint
-does not report the storage target of a file. If the caller knows the targets, the parts are even by
-target too.
+does not report the storage target of a file. If the caller knows the targets, the bytes on each
+target are divided evenly too. The cost of a part grows with its bytes and with its number of files.
 
 Invariant owned here: every file is in exactly one shard. The same files give the same shards, in
 any order, so that a retried task gets the same part.

@@ -36,7 +36,7 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 def is_empty(value: object) -> bool:
     """Return true if there is no value.
 
-    A template that renders ``None`` gives the text ``None``.
+    A template that renders ``None`` gives the text ``None``, so this text counts as no value too.
     """
     return value is None or (isinstance(value, str) and value.strip() in ("", "None"))
 

@@ -68,7 +68,7 @@ class Progress:
     :param files_done: finished files. Failed files do not count.
     :param files_adopted: finished files that existed at the destination with the same content.
     :param files_skipped: finished files that were not copied, because the destination has a file of
-        the same name that ``overwrite`` does not permit to replace.
+        the same name, and ``overwrite`` does not permit its replacement.
     :param files_failed: entries that failed.
     :param bytes_durable: bytes of finished files, and bytes of unfinished files in objects that are
         as durable as ``durability`` demands.
@@ -185,7 +185,7 @@ class TransferResult:
     :param objects_sent: objects sent by this copy. An object that was sent twice counts twice.
     :param objects_resumed: objects that an earlier copy made durable, and that were not sent again.
     :param files_skipped: files that were not copied, because the destination has a file of the same
-        name that ``overwrite`` does not permit to replace.
+        name, and ``overwrite`` does not permit its replacement.
     :param files_adopted: files that existed at the destination with the same content.
     :param bytes_sent: bytes passed from source to sink.
     :param bytes_read: bytes read at the source.

@@ -267,9 +267,9 @@ def plan_deadlines(
     with neither, the duration is its size divided by ``rate``. If ``rate`` is not given, the plan
     uses the lowest common rate at which all paths end before the deadline. The plan never uses a
     rate above the one that the transfer's endpoint can promise (:attr:`Task.rate`). A transfer
-    whose duration and size are both unknown gets an even share of the available time. The other
-    transfers of known size then get their durations at the rates of their endpoints. If time is
-    left and ``rate`` is not given, all these durations are stretched equally.
+    whose duration and size are both unknown gets an even share of the available time. Then, and if
+    an endpoint's rate is known, a transfer of known size gets its duration at its endpoint's rate.
+    If time is left and ``rate`` is not given, all these durations are stretched equally.
 
     A task of unknown duration that is not a transfer counts as zero, and is listed in
     :attr:`DeadlinePlan.unknown`. These tasks also count as zero: ended tasks, tasks that run only
@@ -441,7 +441,7 @@ def _longest(
 ) -> dict[str, _Path]:
     """Return for each task the longest path that ends at one of its neighbours.
 
-    The path starts with this neighbour. In ``order``, each task comes after its neighbours.
+    The neighbour is the path's first name. In ``order``, each task comes after its neighbours.
     """
     found: dict[str, _Path] = {}
     for name in order:

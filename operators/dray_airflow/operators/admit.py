@@ -146,7 +146,7 @@ class DrayAdmitOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Request the promises and make the reservations.
 
-        :raises DrayTaskFailure: if not all transfers can be promised. No reservation is then kept.
+        :raises DrayTaskFailure: if a required transfer has no promise. No reservation is kept.
         :raises DrayTaskRetry: if an endpoint is unreachable.
         """
         from dray_airflow.deadlines.dag import plan_for

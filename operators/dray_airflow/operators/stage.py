@@ -282,7 +282,7 @@ class DrayStageInOperator(_StageOperator):
     def _id(self, context: Context, settings: Settings, given: str | None = None) -> str:
         """Return the id of the copy. A restart has another id in each try.
 
-        A later try may get another version, and an id belongs to one version.
+        The reason: a later try may restore another version, and an id belongs to one version.
         """
         if not self._is_restart:
             return super()._id(context, settings, given)
@@ -428,7 +428,7 @@ class DrayEvictOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Evict the copies, one after the other.
 
-        :returns: a dictionary whose key ``evicted`` has the ids.
+        :returns: a dictionary. Its key ``evicted`` has the ids of the evicted copies.
         """
         del context
         application = values.word(self.application)

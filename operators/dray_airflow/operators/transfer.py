@@ -1,4 +1,4 @@
-"""The operator that makes one endpoint copy from or to another endpoint.
+"""The operator that makes one endpoint copy files from or to another endpoint.
 
 The task only submits the transfer and waits. A retry, a cleared task or another worker continues
 the same transfer (:mod:`dray_airflow.submission`).

@@ -71,7 +71,7 @@ def submit(service: Service, person: Person, request: Request, body: bytes) -> R
 
 
 def _check_rights(service: Service, person: Person, job: Job) -> None:
-    """Ask the endpoints if the tokens permit the files of a job.
+    """Ask the endpoints if the tokens permit access to the files of a job.
 
     The service copies with its own credentials. Without this check, the service would also write a
     file for a token that does not permit this.

@@ -183,10 +183,10 @@ class Lane:
         return changes
 
     def _refused(self, row: Row, error: DrayError, *, is_source: bool = False) -> Change | None:
-        """Submit a transfer later, or return the change to FAILED.
+        """Postpone the submission of a file after an error, or return the change to FAILED.
 
-        A file does not wait for the endpoint of its source if the job has a later alternative for
-        the file.
+        If the endpoint of the source caused the error, and the job has a later alternative for the
+        file, the file fails without a wait, and the alternative begins.
         """
         reason = reason_of_error(error, "SOURCE" if is_source else None)
         if is_source and self._database.has_alternative(row):

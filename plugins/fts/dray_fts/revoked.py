@@ -56,8 +56,8 @@ class Revocations:
     def check(self, chain: Sequence[Certificate]) -> None:
         """Check a chain that OpenSSL has verified, from the client's certificate to the authority.
 
-        :raises RevokedError: if a certificate is revoked, or if a list of its authority has expired
-            or has a wrong signature.
+        :raises RevokedError: if a certificate is revoked, or if a revocation list of the
+            certificate's authority has expired or has a wrong signature.
         """
         if self._path is None:
             return

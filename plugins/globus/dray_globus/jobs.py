@@ -82,7 +82,7 @@ class Options:
 class Item:
     """A file or folder to copy.
 
-    :param checksum: algorithm and hexadecimal digits that the file must have.
+    :param checksum: required checksum of the file: its algorithm and its hexadecimal digits.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""Logins at Globus: a service by its client's secret, a user by a login in the browser.
+"""Logins at Globus. A service uses its client's secret, and a user logs in with a browser.
 
 The SDK renews an access token when it expires, and after an answer 401. So a token that expires in
 the middle of a transfer is renewed without the caller.

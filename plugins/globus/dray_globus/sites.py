@@ -1,7 +1,8 @@
 """The site map: the collections that export the roots of endpoints of dray.
 
-A transfer between a collection and an endpoint of dray uses a collection that exports the folder of
-the endpoint's root. The site map is a TOML file::
+Globus moves data only between collections. So a transfer between a collection and an endpoint of
+dray uses a second collection, which exports the folder of the endpoint's root. The site map is a
+TOML file::
 
     [[site]]
     root = "dray://dtn1.example.org/data"

@@ -2,8 +2,8 @@
 
 Rucio's attribute ``globus_endpoint_id`` of an RSE is the UUID of the collection that exports the
 files of the RSE. The path in the collection is the path of the PFN. If the collection exports the
-files under another path, the attribute ``dray_globus_path`` of the RSE contains this path. It
-replaces the prefix that the RSE's protocol has in Rucio.
+files under another path, the attribute ``dray_globus_path`` of the RSE contains this other path,
+which then replaces the prefix that the RSE's protocol has in Rucio.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Hosts:
             return client
 
     def key(self, host: str) -> str:
-        """Return the fingerprint of an endpoint. Tickets are minted for this key.
+        """Return the fingerprint of an endpoint's key. Tickets are minted for this fingerprint.
 
         :raises DrayError: if the endpoint must be called and is unreachable.
         """

@@ -70,9 +70,10 @@ def note(request_ids: Sequence[str], external_id: str, *, session: Session) -> N
 def earlier(
     request_ids: Sequence[str], previous_ids: Sequence[str], *, session: Session
 ) -> set[str]:
-    """Return the ids of the transfers that earlier submissions and previous tries have made.
+    """Return the ids of the transfers that Rucio submitted earlier for the files of these requests.
 
-    :param previous_ids: requests of the previous tries.
+    :param request_ids: requests that Rucio submits now, and may have submitted before.
+    :param previous_ids: requests of the previous tries of the same files.
     """
     found: set[str] = set()
     for ids in _parts(request_ids):
@@ -191,8 +192,8 @@ def source_of(external_id: str, *, session: Session) -> str | None:
 def fail(request_id: str, error: str, *, session: Session) -> None:
     """Mark a request as not submitted.
 
-    Rucio does this itself, except if the submission of the job put another of its requests back
-    into the queue.
+    Rucio does this itself, unless the submission of the job put another request of the same job
+    back into the queue.
     """
     transition_request_state(
         request_id,

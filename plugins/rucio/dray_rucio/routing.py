@@ -43,7 +43,7 @@ class RoutingTransfertool(DrayTransfertool):
     ) -> tuple[list[Any], TransferToolBuilder | None]:
         """Accept the first hop of a path.
 
-        If the RSEs have endpoints and collections, the endpoints move the file, because only
+        If the RSEs have both endpoints and collections, the endpoints move the file, because only
         endpoints promise deadlines and rates.
         """
         hop = transfer_path[0]

@@ -2,8 +2,8 @@
 
 A request of Rucio becomes a transfer with the same id, or a file of a transfer of several files. If
 the answer to a submission is lost, the repeated submission attaches to the first. A retry is
-another request of Rucio and another transfer. Only the destination knows which data is durable, and
-durable data is not sent again.
+another request of Rucio and another transfer. But the destination keeps the durable data of the
+earlier transfer, so this data is not sent again.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class DrayTransfertool(Transfertool):
         return [hop], TransferToolBuilder(cls, external_host=host)
 
     def group_into_submit_jobs(self, transfer_paths: Iterable[list[Any]]) -> list[dict[str, Any]]:
-        """Make one job for small files that share a rule and RSEs, and one for each other file.
+        """Make one job for each set of small files of a rule and RSEs, and one for each other file.
 
         A file is left out if its destination is unreachable, or if all its sources are
         unreachable. Such a file stays queued, and Rucio's submitter tries it again later.

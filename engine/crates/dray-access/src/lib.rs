@@ -107,9 +107,9 @@ pub trait Access: Send + Sync {
     /// `PermissionDenied`; the error names the missing scope or the rule.
     fn allow(&self, principal: &Principal, action: Action, path: &ApiPath) -> Result<()>;
 
-    /// Checks that `principal`, who made an earlier request or ticket of `owner`, may still do
-    /// `action` on `path`. The scopes of the credential were checked when the request arrived. This
-    /// call checks only the present configuration.
+    /// Checks that `principal` may still do `action` on `path`. Earlier, `principal` submitted a
+    /// request or got a ticket, which belongs to `owner`. The scopes of the credential were checked
+    /// at that time. This call checks only the present configuration.
     ///
     /// # Errors
     /// The errors of [`Access::allow`]. `NotFound` if the root was removed.

@@ -1,7 +1,7 @@
-//! The WLCG Tape REST API, version 1: requests and answers with the names of its reference
-//! document.
+//! The WLCG Tape REST API, version 1: its requests and answers. The types and fields have the names
+//! of the API's reference document.
 //!
-//! The document allows fields that an endpoint does not know, so requests with such fields are
+//! This document allows fields that an endpoint does not know, so requests with such fields are
 //! accepted.
 
 mod duration;

@@ -6,7 +6,8 @@
 //! randomness and the time, in seconds since 1970-01-01T00:00:00Z.
 //!
 //! Invariants owned here: no claim is trusted before its signature is verified. No error contains a
-//! token or any part of a signature. No spelling of a path reaches outside its scope.
+//! token or any part of a signature. No spelling of a path gives access outside the path of the
+//! scope.
 
 mod escape;
 pub mod jwk;

@@ -4,7 +4,7 @@
 //! checksums that combine; the division of files into objects; the decision to retry.
 //!
 //! This crate does no I/O, reads no clock and starts no threads. The caller passes the time as an
-//! argument ([`time::Time`]), and bytes are borrowed.
+//! argument ([`time::Time`]). Functions borrow the caller's bytes.
 //!
 //! Invariant: the checksum of a whole file is the combination of the checksums of its parts, and
 //! the parts may arrive in any order ([`checksum`], [`summed`]).

@@ -112,7 +112,8 @@ impl Accounts {
         }
     }
 
-    /// Returns a root for the calling thread, which has called [`Accounts::enter`].
+    /// Returns `root` for use by the calling thread, which has called [`Accounts::enter`]. With
+    /// `setuid`, the root is opened again with the thread's account.
     ///
     /// # Errors
     /// If the account cannot open the root.

@@ -1,9 +1,9 @@
 //! Starts the transfers that may run, holds sessions, and records how sessions ended.
 //!
-//! dray-sched decides which transfers run. `queue` decides the state of a transfer after a session.
-//! One thread runs a scheduling round each second. The thread also runs a round when the queue
-//! changes, at a time that the policy chose, or when a transfer has moved a number of bytes that
-//! the policy chose. Each session runs on its own thread.
+//! dray-sched decides which transfers run. dray-queue decides the state of a transfer after a
+//! session. One thread runs a scheduling round each second. The thread also runs a round when the
+//! queue changes, at a time that the policy chose, or when a transfer has moved a number of bytes
+//! that the policy chose. Each session runs on its own thread.
 //!
 //! Invariant owned here: a transfer has at most one session of this endpoint at a time. A thread
 //! that needs the lock of the chooser and the lock of the state takes the lock of the chooser

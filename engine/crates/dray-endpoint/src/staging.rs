@@ -1,8 +1,8 @@
 //! Staging: copies data from the slow root to the fast root, or from the fast root to the slow
 //! root.
 //!
-//! Each staged copy is a transfer and a row in the database. The row has the lifetime of the fast
-//! copy.
+//! Each staged copy is a transfer and a row in the database. The row states when the lifetime of
+//! the fast copy ends.
 //!
 //! Not for: deciding when to evict. A caller decides, or the copy's lifetime ends ([`Expiry`]).
 //!

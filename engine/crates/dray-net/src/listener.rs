@@ -90,8 +90,8 @@ impl Listener {
     /// Accepts and serves connections until the listener is stopped and all sessions have ended.
     ///
     /// # Errors
-    /// If the system cannot start the thread of the porter, or a thread that accepts the
-    /// connections to one address.
+    /// If the system cannot start a thread that accepts the connections to one address, or the
+    /// porter: the thread that serves a connection if the system refuses a thread for it.
     pub fn run(&self, handler: &dyn Handler) -> Result<()> {
         let state = &self.0.state;
         let Some((first, others)) = self.0.sockets.split_first() else {

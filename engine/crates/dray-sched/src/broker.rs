@@ -10,8 +10,8 @@
 //! Decisions depend only on the requests, the set of promised transfers, the measured capacities
 //! and the time. So a broker that is restored from the same promises makes the same decisions. If
 //! the broker refuses a request, it may offer later deadlines. For a short time after the offer,
-//! the rates of the other transfers leave enough capacity for it. Admission ignores offers, so an
-//! offer never blocks another request.
+//! the rates of the other transfers leave enough capacity for the refused request. Admission
+//! ignores offers, so an offer never blocks another request.
 //!
 //! Invariants owned here:
 //!

@@ -177,10 +177,11 @@ impl CreditLedger {
                 let mut grant = window.saturating_sub(account.out).min(room);
                 let mut is_worth = grant >= worth;
                 if is_congested(*target) {
-                    // Each written object allows one grant to a congested target. The amount
-                    // depends on the number of arrived objects that are not yet written. Objects in
-                    // transit do not count, because a target at the end of a long path stays busy
-                    // only with more objects in transit.
+                    // A congested target gets one grant for each of its objects that is written, of
+                    // at most `due` credits or what it lacks to `WINDOW_MIN`. The fewer arrived
+                    // objects still wait to be written, the larger is `due`. Objects in transit do
+                    // not count, because a target at the end of a long path stays busy only with
+                    // more objects in transit.
                     let due = std::mem::take(&mut account.due);
                     grant = grant.min(due.max(WINDOW_MIN.saturating_sub(account.out)));
                     is_worth = grant > 0;

@@ -290,7 +290,7 @@ impl Disk {
         inode.lost.len() > before
     }
 
-    /// Makes the name changes of a folder up to change number `until` durable.
+    /// Makes the name changes of a folder durable, up to the change with the number `until`.
     ///
     /// # Errors
     /// After a power failure.

@@ -72,7 +72,8 @@ fn transfer() -> Result<TransferId> {
     TransferId::new("sim")
 }
 
-/// Returns the path of the log of the simulated transfer, which claims the whole tree.
+/// Returns the path of the log of the simulated transfer. This transfer may write to the whole
+/// tree.
 ///
 /// # Errors
 /// Never: all names that this function builds are valid.
@@ -345,7 +346,7 @@ impl SinkHost {
         Ok(Some(inode))
     }
 
-    /// Makes those changes of the items durable that have numbers up to `until`.
+    /// Makes the changes of the items durable, up to the change with the number `until`.
     ///
     /// # Errors
     /// Errors of the disk and of the log.
@@ -507,9 +508,9 @@ impl SinkHost {
         Ok(())
     }
 
-    /// Removes the unfinished files that the log lists, except those in `keeps`, because the next
-    /// run resumes these. Without `keeps`, all unfinished files stay. Removes the log if no
-    /// unfinished file stays.
+    /// Removes the unfinished files that the log lists, except those in `keeps`. The next run
+    /// resumes the files in `keeps`. Without `keeps`, all unfinished files stay. Removes the log if
+    /// no unfinished file stays.
     ///
     /// # Errors
     /// Errors of the disk and of the log.

@@ -1,9 +1,9 @@
 //! Space and age of dray's own files, and the search for abandoned objects.
 //!
-//! A file is visible only by its first object. If a deletion stops after the first object, or
-//! another program deletes a file with another layout, the further objects stay, and no listing
-//! shows them. This module makes a partial file of such objects, so that a sweep of partial files
-//! removes them.
+//! A file is visible only by its first object. If a deletion stops after the removal of the first
+//! object, or another program deletes a file with another layout, the further objects stay, and no
+//! listing shows them. This module makes a partial file of such objects, so that a sweep of partial
+//! files removes them.
 //!
 //! Invariant: this module touches only objects with a generation, because dray has written them.
 

@@ -84,8 +84,9 @@ impl Placement {
     }
 
     /// Adds the primaries from the answer to `pg dump` with `pgs_brief` (JSON). Ignores the groups
-    /// of unknown pools, and groups whose primary is missing or down: the manager learns the place
-    /// of a group only when an OSD reports the group.
+    /// of unknown pools, and groups whose primary is missing or down. Such a primary may be
+    /// outdated, because the manager learns the place of a group only when an OSD reports the
+    /// group.
     ///
     /// # Errors
     /// `Other` if the answer is not the JSON of a list of groups.

@@ -174,10 +174,11 @@ type Asked =
 static CLIENT: OnceLock<Result<Client>> = OnceLock::new();
 
 /// Settings of the client: the number of attempts to connect to a server, and the seconds of each
-/// attempt. The client waits after each attempt except the last. The defaults of the client are
-/// five attempts of two minutes. With them, a user with a wrong port would wait eight minutes for a
-/// message, and signals would have no effect. The environment variables `XRD_CONNECTIONRETRY` and
-/// `XRD_CONNECTIONWINDOW` override these settings.
+/// attempt. If a server refuses the connection, the client waits for the rest of these seconds
+/// before the next attempt. The defaults of the client are five attempts of two minutes. With them,
+/// a user with a wrong port would wait four times two minutes for a message, and signals would have
+/// no effect. The environment variables `XRD_CONNECTIONRETRY` and `XRD_CONNECTIONWINDOW` override
+/// these settings.
 const REACHING: [(&CStr, i32); 2] = [(c"ConnectionRetry", 2), (c"ConnectionWindow", 15)];
 
 /// Returns the client. The first call loads the library.

@@ -21,7 +21,8 @@ const LOST: Duration = Duration::from_secs(10);
 /// The first request continues to wait in parallel, because the server may still answer it. If a
 /// server must fetch the file first, the first request uses up the key, and the server answers only
 /// this request. If the user's client registers the key after the second request has arrived, the
-/// server does not recognise the second request and refuses both.
+/// server does not recognise the second request and refuses both. So the second request is sent
+/// only after [`LOST`].
 pub(crate) fn open(url: &[u8]) -> Result<RemoteFile> {
     let url = url.to_owned();
     ask_again(LOST, move || client()?.open(&url, Mode::Read))

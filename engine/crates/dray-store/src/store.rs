@@ -556,9 +556,9 @@ pub trait Partial: Send + Sync {
     /// the start.
     fn sync(&self) -> Result<()>;
 
-    /// Prepares [`Partial::publish`]: does those slow steps of it that readers of the final name
-    /// cannot see. The caller passes the same attributes to both calls and checks its lease between
-    /// them. A store may do nothing here.
+    /// Prepares [`Partial::publish`]: does its slow steps in advance, as far as readers of the
+    /// final name cannot see these steps. The caller passes the same attributes to both calls and
+    /// checks its lease between them. A store may do nothing here.
     ///
     /// # Errors
     /// The errors of [`Partial::publish`].
@@ -570,8 +570,8 @@ pub trait Partial: Send + Sync {
     /// either no new file or the complete new file with this name. An existing file is replaced or
     /// kept, but never damaged. The name is durable after [`Store::sync_each`] of the folder.
     ///
-    /// If the outcome of an earlier call is unknown, the caller uses [`Store::stat`]. If that call
-    /// succeeded, the final name has the inode of this partial file.
+    /// If the outcome of an earlier call is unknown, the caller uses [`Store::stat`]. If the
+    /// earlier call succeeded, the final name has the inode of this partial file.
     ///
     /// # Errors
     /// `AlreadyExists` with [`Publish::IfAbsent`], and `IsADirectory` if a folder has the final

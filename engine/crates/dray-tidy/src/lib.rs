@@ -1,9 +1,10 @@
 //! The project's rules as tests: permitted dependencies and imports, banned calls in pure crates,
 //! lengths of files, equal versions.
 //!
-//! Goals: each rule is a pure function from text to findings. Each rule has a small test case that
-//! it must find, because a rule that cannot fail is useless. `tests/house.rs` applies all rules to
-//! the tree. Non-goals: rules that the compiler, clippy, rustfmt, ruff or mypy check.
+//! Goals: each rule is a pure function from text to findings. Each rule has a test with a small
+//! violation that it must find, because a rule that finds nothing is useless. `tests/house.rs`
+//! applies all rules to the tree. Non-goals: rules that the compiler, clippy, rustfmt, ruff or mypy
+//! check.
 //!
 //! No crate depends on this crate.
 

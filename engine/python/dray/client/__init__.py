@@ -1,8 +1,8 @@
 """A client of the control API of endpoints, in plain Python. It loads no native code.
 
 :class:`Client` blocks and :class:`AsyncClient` awaits. Both have the same methods and make the same
-decisions. :func:`copy` makes one endpoint copy from another. docs/reference/api.md describes the
-API.
+decisions. :func:`copy` makes one endpoint copy files from another. docs/reference/api.md describes
+the API.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ class FileCounts:
     :param done: files that have their final names and are as durable as the request asks, including
         ``adopted`` and ``skipped``.
     :param failed: files that failed.
-    :param skipped: files that were not copied, because the destination has a file of the same name
-        that the request does not permit to replace.
+    :param skipped: files that were not copied, because the destination has a file of the same name,
+        and the request does not permit its replacement.
     :param adopted: files that existed at the destination with the same content.
     :param listing_done: true if the listing is complete.
     """

@@ -73,7 +73,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file in the list of files of a transfer. The given size and checksum are required.
+    """A file in the list of files of a transfer. It fails if it lacks the given size or checksum.
 
     :param path: path below the source and below the destination.
     :param size: size in bytes.

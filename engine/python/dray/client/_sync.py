@@ -340,7 +340,7 @@ class Client(Blocking):
     def renew_ticket(self, ticket: str, *, lifetime_seconds: int | None = None) -> Ticket:
         """Renew a ticket. The key of the client's certificate must be the ticket's ``peer_key``.
 
-        :param ticket: the secret of the ticket. No token is sent.
+        :param ticket: the secret of the ticket. The call sends it instead of a token.
         :param lifetime_seconds: new lifetime from now.
         """
         return self._run(
@@ -520,7 +520,8 @@ class Client(Blocking):
     def tape_stage(self, files: Iterable[TapeFile]) -> str:
         """Request to stage up to 10000 files to the fast root. Return the id of the request.
 
-        A file that the endpoint cannot stage does not fail the call (:meth:`tape_progress`).
+        The call succeeds even if the endpoint cannot stage a file. :meth:`tape_progress` reports
+        this.
         """
         return self._run(flows.carry(tape.stage(files), self._policy))
 

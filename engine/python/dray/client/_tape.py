@@ -38,8 +38,9 @@ class TapeFile:
     :param path: path in the slow root, or in the fast root.
     :param pin_seconds: time for which the endpoint keeps the fast copy. By default the setting
         ``tape.lifetime`` of the endpoint.
-    :param metadata: objects by the name of a site (``targetedMetadata``). The endpoint uses
-        ``activity`` and ``priority`` of the object with its ``sitename``, or else of ``dray``.
+    :param metadata: one JSON object for each site, by the name of the site (``targetedMetadata``).
+        The endpoint uses the fields ``activity`` and ``priority`` of the object for its own
+        ``sitename``, or else of the object for ``dray``.
     """
 
     path: str

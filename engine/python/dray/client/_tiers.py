@@ -139,7 +139,7 @@ class Tiers:
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """The permission of an application to write one version to a tier, or the wait for it.
+    """The permission to write one version of an application to a tier, or the wait for permission.
 
     :param state: ``waiting``, ``granted``, ``ended`` or ``expired``.
     :param placement: ``fast`` or ``slow``: the root of ``path``.

@@ -435,8 +435,8 @@ impl Planned<'_> {
 /// Returns true if the error concerns only the dray endpoint or the connection to it. For example,
 /// the endpoint lacks the permission to read the file, the endpoint has another file of that name,
 /// or this process cannot open another socket. The source server also has the file and has granted
-/// access, so the copy can use that server. An error of the file itself would also occur at the
-/// source server.
+/// access, so the copy can use that server. If the file itself causes the error, the source server
+/// reports the error too.
 fn is_of_the_way(error: &Error) -> bool {
     let lacks = error.end == End::Here && error.kind == ErrorKind::Busy;
     matches!(error.end, End::Source | End::Network) || lacks

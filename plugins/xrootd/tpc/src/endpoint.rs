@@ -74,8 +74,8 @@ impl Endpoint {
         self.servers.iter().any(|server| plain(server) == wanted)
     }
 
-    /// Returns the access to a file at the endpoint, after `server` has permitted to read one byte
-    /// of the file.
+    /// Returns the access to a file at the endpoint. First reads one byte of the file from
+    /// `server`, to check that the caller may read the file.
     ///
     /// # Errors
     /// An error if the server does not permit the read, or if the key or token is invalid or cannot

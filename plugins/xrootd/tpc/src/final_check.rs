@@ -118,9 +118,10 @@ impl FinalCheck {
         self.begun.size
     }
 
-    /// Checks that the copied file and the file on the source server have the same time as when the
-    /// copy began. Returns false if a time differs, but the server may change times by itself while
-    /// the content stays the same.
+    /// Checks that the file on the source server still has the modification time that it had when
+    /// the copy began. `copied` is the time of the file that was read, and must be equal too.
+    /// Returns false if a time differs, but the server may change times by itself while the content
+    /// stays the same.
     ///
     /// # Errors
     /// `SourceChanged` if the size has changed, or if a time differs although the server does not

@@ -54,9 +54,9 @@ pub struct Freed {
     pub named: Vec<(RelPath, String)>,
 }
 
-/// Removes the entries for which `judge` returns no reason, and then the empty folders. With
-/// `is_dry`, only counts these entries. An entry that cannot be inspected or removed stays, with
-/// the error as the reason.
+/// Removes the entries for which `judge` returns no reason to keep them, and then the empty
+/// folders. With `is_dry`, only counts these entries. An entry that cannot be inspected or removed
+/// stays, with the error as the reason.
 ///
 /// # Errors
 /// `NotFound` if the copy does not exist. `Cancelled` if the caller has disconnected.

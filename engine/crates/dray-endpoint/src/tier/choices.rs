@@ -83,9 +83,10 @@ pub(super) fn rates(
 }
 
 /// Raises the demotion rate of the policies `bbos` and `bbos_even` if the remaining bytes of the
-/// period would otherwise not fit. The ramp assumes that demotions follow each other without a
+/// period would otherwise not fit. These policies assume that demotions follow each other without a
 /// pause, and that each demoted byte is free immediately. In practice there are pauses, and a
-/// version is freed only as a whole. Does nothing if the policy demands no demotion.
+/// version is freed only as a whole, so the rates of the policies may be too low. Does nothing if
+/// the policy demands no demotion.
 fn caught_up(tier: &ManagedTier, device: &DeviceModel, rates: Rates, moment: &Moment) -> Rates {
     let is_bbos = matches!(tier.policy, TierPolicyName::Bbos | TierPolicyName::BbosEven);
     let free = tier.capacity.0 as f64 - moment.backlog;

@@ -1,7 +1,7 @@
 //! Finds the candidates to run next: the first few transfers of every line.
 //!
-//! A line is an ordered group of waiting transfers. The policy decides how transfers are divided
-//! into lines:
+//! A line is an ordered group of waiting transfers. The policy chooses one of these divisions of
+//! the transfers into lines:
 //! - within one class and priority, one line per activity of an owner, by deadline;
 //! - within one class and priority, one line per owner, by age;
 //! - within one class, one line per pair of endpoints, by age.

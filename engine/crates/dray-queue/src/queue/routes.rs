@@ -27,7 +27,7 @@ struct Unresolved {
 }
 
 /// Resolves missing routes with the endpoint's present names, and checks that the routes that
-/// sessions need can be read. A transfer whose URLs cannot be read fails.
+/// sessions need can be read. A transfer whose URLs are not valid fails.
 ///
 /// # Errors
 /// Errors of the database. An error if a stored request or route cannot be read.

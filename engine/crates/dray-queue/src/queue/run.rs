@@ -69,8 +69,8 @@ pub struct Ticked {
 }
 
 impl Queue {
-    /// Makes a queued transfer active, if it still has this version. Returns `None` if the transfer
-    /// has changed.
+    /// Makes a queued transfer active, if the transfer still has the version `version`. Returns
+    /// `None` if the transfer has changed.
     ///
     /// # Errors
     /// Errors of the database.

@@ -152,8 +152,8 @@ impl Neighbours {
     }
 
     /// Returns the logs in which the file at `path` is open, as of the last [`Self::look_again`].
-    /// This transfer made the folders for which `is_fresh` returns true, so these folders contain
-    /// no older log.
+    /// This transfer made the folders for which `is_fresh` returns true, so they contain no older
+    /// log and are not searched.
     ///
     /// # Errors
     /// Errors of the store.

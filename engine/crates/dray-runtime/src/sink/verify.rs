@@ -38,8 +38,8 @@ impl Space {
     }
 
     /// Checks that the storage holds the ranges that this run wrote to the partial file of an
-    /// earlier run. If it does not, the file becomes doubtful: no further write to the file counts,
-    /// in any run.
+    /// earlier run. If the storage lacks a range, the file becomes doubtful: no further write to
+    /// the file counts, in any run.
     ///
     /// # Errors
     /// `ChecksumMismatch` if a range differs. The errors of [`ReadBack::each`].

@@ -108,8 +108,9 @@ impl Window {
     /// A round ends when all objects that were in transit at its start have arrived. If the window
     /// limits the throughput, a round takes one path time (see [`WAYS`]). If storage, the source or
     /// the network limits the throughput, a round takes longer, and additional objects would only
-    /// wait in queues. A burst of arrivals can also make a round short, but then many objects are
-    /// held at the sink.
+    /// wait in queues. So the window grows only after a short round. A burst of arrivals can also
+    /// make a round short, but then many objects are held at the sink, and the window does not
+    /// grow.
     pub(super) fn on_arrival(
         &mut self,
         now: Time,

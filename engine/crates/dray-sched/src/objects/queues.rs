@@ -44,9 +44,9 @@ pub(super) const ACTIVE_FILES: usize = 8;
 const SMALL_CALLED: usize = 64;
 
 /// Number of waiting datasets among which a choice looks for the one closest to completion. These
-/// are the datasets that were listed first. The number is large enough to choose past a dataset
-/// that stalls. The limit keeps the cost of a choice independent of the number of waiting datasets.
-/// The value is estimated, not measured.
+/// are the datasets that were listed first. The number is large enough that other datasets remain
+/// if one of them stalls. The limit keeps the cost of a choice independent of the number of waiting
+/// datasets. The value is estimated, not measured.
 const DATASETS_COMPARED: usize = 32;
 
 /// One choice in `FIRST_EVERY` takes the dataset that was listed first, however many bytes this

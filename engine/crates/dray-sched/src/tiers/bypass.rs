@@ -34,7 +34,7 @@ pub struct Incoming {
 }
 
 /// Returns true if an incoming checkpoint should be written to the slow tier. Three conditions must
-/// hold. `dwsf`, the bytes written in this period, plus the size of the checkpoint exceeds
+/// hold. The bytes written in this period (`dwsf`) and the size of the checkpoint together exceed
 /// `capacity`. The demotion is fast enough ([`BypassRule::read_part_min`]). Enough MTBFs in `held`
 /// are lower than that of the checkpoint's application ([`BypassRule::colder_than`]). `held` has
 /// the MTBFs in seconds of the other applications whose newest version is on the fast tier. All

@@ -16,8 +16,8 @@ pub fn read_rates(read_max: f64) -> impl Iterator<Item = f64> {
 }
 
 /// Fits the line of equation 5.1 of BBOS to the samples of a measurement. The fit includes samples
-/// without reads. But the lower end of the line (Brmin, Bwmax) is at the slowest read rate that was
-/// measured, because a demotion at rate zero would never end.
+/// without reads. But the lower end of the line (Brmin, Bwmax) is at the slowest measured read rate
+/// above zero, because a demotion at rate zero would never end.
 ///
 /// # Errors
 /// The errors of [`DeviceModel::fit`].

@@ -205,8 +205,8 @@ impl DeviceModel {
 
     /// Returns the number of bytes by which demotions that start at the beginning of a period fall
     /// behind the plan. They fall behind because a version is demoted only after it is complete.
-    /// `largest` is the size of the largest version in bytes. A tier whose demotions start so early
-    /// must plan with its capacity minus this number.
+    /// `largest` is the size of the largest version in bytes. A tier whose demotions start at the
+    /// beginning of the period must plan with its capacity minus this number.
     #[must_use]
     pub fn unfinished(&self, largest: f64) -> f64 {
         largest * (self.read_max / self.write_min).min(1.0)

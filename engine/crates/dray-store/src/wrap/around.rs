@@ -150,8 +150,8 @@ pub trait Hook: Send + Sync + 'static {
     }
 
     /// Returns metadata to use when a file is published, or `None` to use the metadata of the
-    /// caller. The function may wait. This call is the last chance to refuse a complete file with
-    /// known checksums.
+    /// caller. The function may wait. At this call the file is complete and its checksums are
+    /// known. This is the last call that can refuse the file.
     ///
     /// # Errors
     /// The file is not published, and the call fails with this error.

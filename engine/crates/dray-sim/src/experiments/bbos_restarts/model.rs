@@ -110,10 +110,11 @@ impl Outcome {
     /// Returns an upper bound of the hit ratio of every policy from the time `from` until `until`,
     /// even of a policy that knows all restarts beforehand.
     ///
-    /// No version returns to the fast tier. So a version that serves a restart occupies space on
-    /// the fast tier from the completion of the version until the restart. The bound is the
-    /// Lagrangian relaxation of the capacity with one price for a second of a checkpoint's space,
-    /// at the best of 40 prices.
+    /// An evicted version never returns to the fast tier. So a version that serves a restart
+    /// occupies space on the fast tier from the completion of the version until the restart. The
+    /// function replaces the limit on the space by a price for each second of a checkpoint's space
+    /// (Lagrangian relaxation). Each price gives an upper bound, and the function returns the
+    /// lowest bound of 40 prices.
     #[must_use]
     pub fn bound(&self, from: f64, until: f64, capacity: u64) -> f64 {
         let space = capacity as f64 / CHECKPOINT as f64 * (until - from);
