@@ -1,20 +1,22 @@
 #!/bin/bash
-# Runs one service of the test bed: testbed-entry.sh SERVICE [WORD...]. All keys and passwords are in
-# /facts, which the service `init` has filled.
+# Runs one service of the test bed: testbed-entry.sh SERVICE [WORD...]. The service `init` has
+# written keys, passwords and configuration files into the volumes below /facts. Each service mounts
+# only the volumes that it needs.
 set -euo pipefail
 
 service=$1
 shift
 rucio=/bed/.tools/rucio/bin
-if [ "$service" != init ]; then
-    set -a
-    # shellcheck disable=SC1091
-    . /facts/env
-    set +a
-fi
+# Variables of Airflow's components.
+set -a
+for file in /facts/*/env; do
+    # shellcheck disable=SC1090
+    [ ! -e "$file" ] || . "$file"
+done
+set +a
 
-as_rucio() { # as_rucio CONFIG WORD...: with the Python of Rucio
-    export RUCIO_CONFIG=/facts/$1 PATH=$rucio:/usr/local/bin:/usr/bin:/bin
+as_rucio() { # as_rucio FOLDER WORD...: with the Python of Rucio, and its configuration in /facts
+    export RUCIO_CONFIG=/facts/$1/rucio.cfg PATH=$rucio:/usr/local/bin:/usr/bin:/bin
     export PYTHONPATH=/bed/engine/python:/bed/plugins/rucio:/bed
     shift
     exec "$@"
@@ -24,13 +26,14 @@ postgresql() {
     local data=/srv/postgresql/data programs
     programs=$(echo /usr/lib/postgresql/*/bin)
     if [ ! -d "$data" ]; then
-        "$programs/initdb" -D "$data" -U postgres -A scram-sha-256 --pwfile /facts/postgresql \
-            --no-sync >/dev/null
-        echo 'host all all all scram-sha-256' >>"$data/pg_hba.conf"
+        # Rucio's driver returns bytes instead of text if the encoding is not UTF-8.
+        "$programs/initdb" -D "$data" -U postgres --encoding UTF8 --locale C.UTF-8 \
+            -A scram-sha-256 --pwfile /facts/postgresql/password --no-sync >/dev/null
+        # A user has access only to the database of the same name.
+        echo 'host sameuser all all scram-sha-256' >>"$data/pg_hba.conf"
         "$programs/pg_ctl" -D "$data" -w -o "-c listen_addresses= -k /tmp" start >/dev/null
-        for name in airflow rucio; do
-            PGPASSWORD=$(cat /facts/postgresql) "$programs/createdb" -h /tmp -U postgres "$name"
-        done
+        PGPASSWORD=$(cat /facts/postgresql/password) psql -q -h /tmp -U postgres \
+            -v ON_ERROR_STOP=1 -f /facts/postgresql/databases.sql
         "$programs/pg_ctl" -D "$data" -w stop >/dev/null
     fi
     exec "$programs/postgres" -D "$data" -k /tmp -c listen_addresses='*' -c max_connections=200
@@ -41,7 +44,7 @@ endpoint() {
     local child=0
     trap 'kill -TERM "$child"; wait "$child"; exit 0' TERM INT
     while :; do
-        dray endpoint run --config "/sites/$1/etc/drayd.toml" &
+        dray endpoint run --config "/facts/endpoint-$1/etc/drayd.toml" &
         child=$!
         wait "$child" || true
         sleep 2 &
@@ -54,14 +57,15 @@ cd /home/dray
 case $service in
 init) exec python -m integration.managers.testbed_init "$@" ;;
 postgresql) postgresql ;;
-redis) exec redis-server /facts/redis.conf ;;
+redis) exec redis-server /facts/redis/redis.conf ;;
 endpoint) endpoint "$@" ;;
-xrootd) exec xrootd -c "/facts/xrootd-$1.cf" -n "$1" ;;
-fts) exec python -m dray_fts --config /facts/fts.toml ;;
-rucio-once) as_rucio rucio.cfg python -m integration.managers.testbed_rucio "$@" ;;
-rucio) as_rucio rucio.cfg gunicorn -b 0.0.0.0:8080 -w 1 --threads 4 rucio.web.rest.main:application ;;
-rucio-daemon) as_rucio rucio.cfg "$@" ;;
-rucio-poller) as_rucio "rucio-$1.cfg" python -m integration.rucio.poll "$1" ;;
+xrootd) exec xrootd -c "/facts/xrootd-$1/xrootd.cf" -n "$1" ;;
+fts) exec python -m dray_fts --config /facts/fts/fts.toml ;;
+rucio-tables) as_rucio rucio python -m integration.managers.testbed_rucio database ;;
+rucio-rses) as_rucio rucio-client python -m integration.managers.testbed_rucio rses ;;
+rucio) as_rucio rucio gunicorn -b 0.0.0.0:8080 -w 1 --threads 4 rucio.web.rest.main:application ;;
+rucio-daemon) as_rucio rucio "$@" ;;
+rucio-poller) as_rucio "rucio-$1" python -m integration.rucio.poll "$1" ;;
 airflow) exec airflow "$@" ;;
 story) exec python -m integration.managers.testbed "$@" ;;
 sleep) exec sleep infinity ;;

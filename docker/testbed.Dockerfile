@@ -13,8 +13,7 @@ RUN apt-get update \
     && apt-get clean && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 4735 dray \
     && useradd --uid 4735 --gid dray --home-dir /home/dray --create-home dray \
-    && install -d -o dray -g dray /bed /facts /sites/north /sites/south /srv/postgresql \
-       /srv/airflow
+    && install -d -o dray -g dray /bed /sites/north /sites/south /srv/postgresql /srv/airflow
 WORKDIR /bed
 COPY tools/requirements-airflow.txt tools/requirements-rucio.txt tools/
 # The secret has the authorities for hosts behind a proxy that decrypts TLS.
@@ -40,8 +39,12 @@ COPY plugins/fts plugins/fts
 COPY plugins/rucio plugins/rucio
 COPY integration integration
 COPY docker/testbed-entry.sh /testbed-entry.sh
-# New volumes get the owner of the folder in the image.
-RUN install -d -o dray -g dray /srv/airflow/logs
+# New volumes get the owner and the mode of the folder in the image.
+RUN install -d -o dray -g dray /srv/airflow/logs \
+    && mkdir /facts && cd /facts \
+    && install -d -m 700 -o dray -g dray airflow airflow-api airflow-queue airflow-rucio \
+       endpoint-north endpoint-south fts postgresql redis rucio rucio-client rucio-dray rucio-fts3 \
+       story xrootd-north xrootd-south
 # Airflow finds the provider by these entry points.
 RUN PYTHONPATH=engine/python:. .venv/bin/python -c "from pathlib import Path; \
     from integration.harness.airflow import write_metadata; write_metadata(Path('site'))"

@@ -67,11 +67,54 @@ def test_a_service_waits_only_for_services_that_it_can_wait_for(name: str) -> No
         assert how["condition"] == wanted, f"{name} waits for {other}"
 
 
-def test_only_init_and_airflow_may_write_facts() -> None:
-    writers = {name for name, each in SERVICES.items() if "facts:/facts" in each["volumes"]}
-    airflow = {name for name in STAYING if name.startswith("airflow-")}
-    assert writers == {"init"} | airflow
+def test_each_service_mounts_only_the_facts_that_it_needs() -> None:
+    sites = {f"{kind}-{site}" for kind in ("endpoint", "xrootd") for site in ("north", "south")}
+    control = {f"airflow-{each}" for each in ("init", "api", "scheduler", "dag-processor")}
+    daemons = {f"rucio-{each}" for each in ("submitter", "finisher", "repairer")}
+    wanted = {name: {name} for name in (*sites, "postgresql", "redis", "fts", "airflow-api")}
+    wanted |= {
+        "airflow": control | {"airflow-triggerer"},
+        "airflow-queue": {"airflow-scheduler", "airflow-worker"},
+        "airflow-rucio": {"airflow-triggerer", "airflow-worker"},
+        "rucio": {"rucio", "rucio-init"} | daemons,
+        "rucio-client": {"rucio-rses", "story"},
+        "rucio-dray": {"rucio-submitter", "rucio-poller-dray"},
+        "rucio-fts3": {"rucio-submitter", "rucio-poller-fts3"},
+        "story": {"story"},
+    }
+    found: dict[str, set[str]] = {}
+    for name in SERVICES.keys() - {"init"}:
+        for folder in _mounts(name):
+            found.setdefault(folder, set()).add(name)
+    assert found == wanted
+    assert set(_mounts("init")) == set(wanted)
+
+
+def test_only_init_and_services_with_own_state_may_write_facts() -> None:
+    writers = {name: [at for at, mode in _mounts(name).items() if not mode] for name in SERVICES}
+    del writers["init"]
+    written = {name: folders for name, folders in writers.items() if folders}
+    owners = ("airflow-api", "endpoint-north", "endpoint-south")
+    assert written == {name: [name] for name in owners}
     assert all("environment" not in each for each in SERVICES.values())
+
+
+def test_the_image_has_each_folder_of_facts() -> None:
+    text = FILES[1].read_text(encoding="utf-8").replace("\\\n", " ")
+    (made,) = re.findall(r"cd /facts +&& install -d -m 700 -o dray -g dray ([^\n]*)", text)
+    assert set(made.split()) == set(_mounts("init"))
+
+
+def _mounts(service: str) -> dict[str, str]:
+    """Return the folders of /facts that a service mounts, and their modes (``:ro`` or nothing)."""
+    found = {}
+    for each in SERVICES[service].get("volumes", ()):
+        volume, _, rest = each.partition(":")
+        path, colon, mode = rest.partition(":")
+        if path.startswith("/facts"):
+            assert path == f"/facts/{volume}"
+            found[volume] = colon + mode
+    return found
 
 
 def test_images_and_packages_are_pinned() -> None:
@@ -102,19 +145,47 @@ def test_init_generates_new_secrets_that_only_their_owner_can_read(
 ) -> None:
     assert program.exists()
     made = [_init(tmp_path / name) for name in ("one", "other")]
-    one, other = ((folder / "facts" / "env").read_text(encoding="utf-8") for folder in made)
-    assert one != other
-    facts = made[0] / "facts"
-    for path in (*facts.iterdir(), *(facts / "tokens").iterdir()):
-        assert path.stat().st_mode & 0o077 == 0, path
-    story = json.loads((facts / "story.json").read_text(encoding="utf-8"))
+    facts, others = (folder / "facts" for folder in made)
+    assert {path.name for path in facts.iterdir()} == set(_mounts("init"))
+    for name in ("airflow/env", "airflow-queue/env", "postgresql/password", "redis/password"):
+        assert (facts / name).read_bytes() != (others / name).read_bytes()
+    files = [path for path in facts.rglob("*") if path.is_file()]
+    # The endpoint chooses the modes of its own files.
+    for path in files:
+        if path.relative_to(facts).parts[0] not in ("endpoint-north", "endpoint-south"):
+            assert path.stat().st_mode & 0o077 == 0, path
+    story = json.loads((facts / "story" / "story.json").read_text(encoding="utf-8"))
     assert story["servers"] == ["root://xrootd-north:1094", "root://xrootd-south:1094"]
-    config = facts / "fts.toml"
+    config = facts / "fts" / "fts.toml"
     text = config.read_text(encoding="utf-8").replace("/home/dray/fts", str(tmp_path / "fts"))
     config.write_text(text, encoding="utf-8")
     words = [sys.executable, "-m", "dray_fts", "--config", str(config), "--check"]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    _check_passwords(facts)
+
+
+def _check_passwords(facts: Path) -> None:
+    """Check that a password is only in the folders of the services that need it."""
+    text = (facts / "postgresql" / "databases.sql").read_text(encoding="utf-8")
+    found = dict(re.findall(r"ROLE (\w+) LOGIN PASSWORD '(\w+)'", text))
+    found["superuser"] = (facts / "postgresql" / "password").read_text(encoding="utf-8")
+    found["redis"] = (facts / "redis" / "password").read_text(encoding="utf-8")
+    wanted = {
+        "airflow": {"airflow"},
+        "celery": {"airflow-queue"},
+        "rucio": {"rucio", "rucio-dray", "rucio-fts3"},
+        "superuser": set(),
+        "redis": {"airflow-queue"},
+    }
+    assert found.keys() == wanted.keys()
+    for name, password in found.items():
+        folders = {
+            path.relative_to(facts).parts[0]
+            for path in facts.rglob("*")
+            if path.is_file() and password.encode() in path.read_bytes()
+        }
+        assert folders - {"postgresql", "redis"} == wanted[name], name
 
 
 def _init(folder: Path) -> Path:

@@ -54,7 +54,7 @@ class Testbed:
         :param rucio: process that runs :mod:`integration.rucio.inside`.
         """
         self.folder, self._rucio = folder, rucio
-        facts = json.loads((FACTS / "story.json").read_text(encoding="utf-8"))
+        facts = json.loads((FACTS / "story/story.json").read_text(encoding="utf-8"))
         self._south: dict[str, str] = facts["south"]
         self._servers: tuple[str, str] = tuple(facts["servers"])
         self._data = Path(facts["data"])
@@ -135,7 +135,7 @@ def rucio_process() -> Iterator[subprocess.Popen[str]]:
     env = {
         **os.environ,
         "PYTHONPATH": ":".join(str(path) for path in paths),
-        "RUCIO_CONFIG": str(FACTS / "rucio.cfg"),
+        "RUCIO_CONFIG": str(FACTS / "rucio-client/rucio.cfg"),
     }
     process = subprocess.Popen(
         [python, "-m", "integration.rucio.inside"],

@@ -1,7 +1,8 @@
 """Generate the keys, tokens, passwords and configuration files of the test bed in containers.
 
-The service ``init`` of docker/testbed.yaml runs this module once. ``FACTS`` and ``SITES`` are
-volumes. No image contains any of the generated values.
+The service ``init`` of docker/testbed.yaml runs this module once. Each folder of ``FACTS``, and
+each folder of ``SITES``, is a volume. A service mounts only the folders that it needs. No image
+contains any of the generated values.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import os
 import secrets
 import shlex
 import subprocess
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from integration.fts.pems import make_pems
 from integration.harness.program import ROOT
@@ -22,8 +25,13 @@ from integration.rucio import settings
 from integration.xrootd.files import WRAPPER
 from integration.xrootd.servers import PROGRAM, find, usual_lines
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 FACTS = Path(os.environ.get("TESTBED_FACTS", "/facts"))
 SITES = Path(os.environ.get("TESTBED_SITES", "/sites"))
+#: Home of the user of the services. It is in no volume.
+HOME = Path("/home/dray")
 PORT, XROOTD_PORT = 4735, 1094
 LIFETIME = "7d"
 SCOPES = "storage.read:/ storage.create:/ storage.modify:/ storage.stage:/"
@@ -31,7 +39,7 @@ SCOPES = "storage.read:/ storage.create:/ storage.modify:/ storage.stage:/"
 
 @dataclass
 class Site:
-    """A site: the volume with the configuration, state and data of its endpoint."""
+    """A site: its storage, and the configuration and state of its endpoint."""
 
     name: str
     #: Fingerprint of the endpoint's key.
@@ -39,11 +47,10 @@ class Site:
 
     def __post_init__(self) -> None:
         """Create the endpoint, and the folders of the RSEs."""
-        self.home = SITES / self.name
-        self.data = self.home / "data"
+        self.home = FACTS / self.host
+        self.data = SITES / self.name
         for folder in (FOLDER, POOL, "calibration"):
             (self.data / folder).mkdir(parents=True)
-        (self.home / "xrootd").mkdir()
         words = ["--name", self.host, "--listen", f"0.0.0.0:{PORT}"]
         words += ["--state", str(self.home / "state"), "--root", f"data={self.data}"]
         said = _dray("endpoint", "init", str(self.home / "etc"), *words)
@@ -54,13 +61,18 @@ class Site:
 
     @property
     def host(self) -> str:
-        """Name of the container of the endpoint."""
+        """Name of the service of the endpoint."""
         return f"endpoint-{self.name}"
+
+    @property
+    def server_host(self) -> str:
+        """Name of the service of the XRootD server."""
+        return f"xrootd-{self.name}"
 
     @property
     def server(self) -> str:
         """URL of the XRootD server."""
-        return f"root://xrootd-{self.name}:{XROOTD_PORT}"
+        return f"root://{self.server_host}:{XROOTD_PORT}"
 
     def url(self, path: str = "") -> str:
         """Return the URL of a path at the endpoint."""
@@ -78,7 +90,10 @@ def _dray(*words: str) -> str:
 
 
 def write(name: str, text: str) -> Path:
-    """Write a file of ``FACTS`` that only the user of the services can read."""
+    """Write a file of ``FACTS`` that only the user of the services can read.
+
+    :param name: ``FOLDER/FILE``, with the folder of the services that may read the file.
+    """
     path = FACTS / name
     path.parent.mkdir(mode=0o700, exist_ok=True)
     path.touch(mode=0o600)
@@ -91,13 +106,44 @@ def write_lines(name: str, *lines: str) -> Path:
     return write(name, "\n".join([*lines, ""]))
 
 
+def write_env(folder: str, environment: Mapping[str, str]) -> None:
+    """Write the environment variables of the services that mount a folder of ``FACTS``."""
+    lines = (f"{name}={shlex.quote(text)}" for name, text in environment.items())
+    write_lines(f"{folder}/env", *lines)
+
+
+def write_postgresql() -> dict[str, str]:
+    """Write the passwords of the database server.
+
+    :returns: for each database, the user, password and address of the user who owns this database.
+    """
+    write("postgresql/password", secrets.token_hex(16))
+    addresses, lines = {}, []
+    for name in ("airflow", "celery", "rucio"):
+        password = secrets.token_hex(16)
+        lines.append(f"CREATE ROLE {name} LOGIN PASSWORD '{password}';")
+        lines.append(f"CREATE DATABASE {name} OWNER {name};")
+        addresses[name] = f"{name}:{password}@postgresql/{name}"
+    write_lines("postgresql/databases.sql", *lines)
+    return addresses
+
+
+def write_redis() -> str:
+    """Write the configuration of Redis. Return its URL."""
+    password = secrets.token_hex(16)
+    write("redis/password", password)
+    lines = [f"requirepass {password}", 'save ""', "bind 0.0.0.0", "dir /tmp"]
+    write_lines("redis/redis.conf", *lines)
+    return f"redis://:{password}@redis:6379/0"
+
+
 def write_xrootd(site: Site, more: tuple[str, ...] = ()) -> None:
     """Write the configuration of a site's XRootD server, with dray's plug-ins."""
     programs = find(PROGRAM).parent
     wrapper = programs / WRAPPER.replace("-5", "")
     write_lines(
-        f"xrootd-{site.name}.cf",
-        *usual_lines(XROOTD_PORT, site.home / "xrootd", site.data),
+        f"{site.server_host}/xrootd.cf",
+        *usual_lines(XROOTD_PORT, HOME / "xrootd", site.data),
         "xrootd.chksum max 4 adler32 crc32c",
         f"ofs.osslib ++ {wrapper}",
         f"ofs.tpc ttl 60 120 xfr 4 streams 0,8 echo logok pgm {programs / PROGRAM}",
@@ -107,73 +153,103 @@ def write_xrootd(site: Site, more: tuple[str, ...] = ()) -> None:
 
 def write_tickets(site: Site) -> str:
     """Write the settings of the plug-in for tickets. Return its line for the XRootD server."""
-    token = write("tickets.token", site.token("storage.read:/data"))
+    token = write(f"{site.server_host}/tickets.token", site.token("storage.read:/data"))
     lines = [f"endpoint {site.host}:{PORT}", f"peer_key {site.key}", f"token_file {token}"]
-    path = write_lines("tickets.cf", *lines, f"root data {site.data}")
+    path = write_lines(f"{site.server_host}/tickets.cf", *lines, f"root data {site.data}")
     return f"ofs.ctllib {find(PROGRAM).parent / TICKETS.replace('-5', '')} {path}"
 
 
-def write_fts(sites: dict[str, Site], ca: Path, pem: Path) -> None:
-    """Write the configuration of the FTS service."""
+def write_fts(sites: dict[str, Site]) -> Path:
+    """Write the configuration of the FTS service. Return the certificate of Rucio's user."""
+    with tempfile.TemporaryDirectory() as folder:
+        # The key of the authority is not kept.
+        authority, pems = make_pems(Path(folder))
+        ca, pem, user = (
+            write(name, path.read_text(encoding="utf-8"))
+            for name, path in (
+                ("fts/ca.pem", authority.file),
+                ("fts/server.pem", pems["server"]),
+                ("rucio-fts3/alice.pem", pems["alice"]),
+            )
+        )
     lines = [
-        'listen = "0.0.0.0:8446"\nname = "fts"\nvo = "dteam"\nstate = "/home/dray/fts"',
+        f'listen = "0.0.0.0:8446"\nname = "fts"\nvo = "dteam"\nstate = "{HOME}/fts"',
         f'[tls]\ncertificate = "{pem}"\nkey = "{pem}"\nclient_ca = "{ca}"',
         "[limits]\npoll_seconds = 0.5",
         '[[user]]\nsubject = "/DC=org/DC=dray/CN=alice"\nowner = "alice"',
     ]
     prefixes = {"north": FOLDER, "south": POOL}
     for name, site in sites.items():
-        token = write(f"fts-{name}.token", site.token())
+        token = write(f"fts/{name}.token", site.token())
         lines += [
             f'[[endpoint]]\nname = "{name}"\nurl = "{site.url()}"\npin = "{site.key}"',
             f'token_file = "{token}"',
             f'[[prefix]]\nurl = "{site.server}//{prefixes[name]}"\nendpoint = "{name}"',
             f'path = "/data/{prefixes[name]}"',
         ]
-    write_lines("fts.toml", *lines)
+    write_lines("fts/fts.toml", *lines)
+    return user
 
 
 def write_rucio(sites: dict[str, Site], database: str, password: str, pem: Path) -> None:
-    """Write the configuration of Rucio's processes, and the RSEs."""
-    folder = Path("/home/dray")
-    usual = settings.usual(folder, folder, "http://rucio:8080", database, password)
+    """Write the configuration of Rucio's processes, and the RSEs.
+
+    :param password: password of Rucio's client.
+    :param pem: certificate of the user of the FTS service.
+    """
+    tokens = FACTS / "rucio-dray" / "tokens"
+    usual = settings.usual(HOME, HOME, "http://rucio:8080", database, password)
     own = {
         "policy": {"package": "dray_rucio.policy"},
         "conveyor": {"scheme": "root", "transfertool": "dray,fts3", "usercert": str(pem)},
-        "dray": {"token_file": str(FACTS / "tokens"), "call_seconds": "5", "away_seconds": "0"},
-        "alembic": {"cfg": str(FACTS / "alembic.ini")},
+        "dray": {"token_file": str(tokens), "call_seconds": "5", "away_seconds": "0"},
+        "alembic": {"cfg": str(FACTS / "rucio" / "alembic.ini")},
     }
     whole = settings.merged(usual, own)
-    settings.write(write("rucio.cfg", ""), whole)
+    # A client has no access to the database. The server and the daemons are no clients.
+    of_client = {name: whole[name] for name in ("common", "client", "policy")}
+    settings.write(write("rucio-client/rucio.cfg", ""), of_client)
+    whole = {name: words for name, words in whole.items() if name != "client"}
+    settings.write(write("rucio/rucio.cfg", ""), whole)
     for tool in ("dray", "fts3"):
         only = {"conveyor": {"transfertool": tool, "filter_transfertool": tool}}
-        settings.write(write(f"rucio-{tool}.cfg", ""), settings.merged(whole, only))
+        settings.write(write(f"rucio-{tool}/rucio.cfg", ""), settings.merged(whole, only))
     (package,) = (ROOT / ".tools/rucio").glob("lib/python3*/site-packages/rucio")
-    write("alembic.ini", "")
-    settings.write_alembic(FACTS, database, package)
+    write("rucio/alembic.ini", "")
+    settings.write_alembic(FACTS / "rucio", database, package)
+    tokens.mkdir(mode=0o700)
     for site in sites.values():
-        write(f"tokens/{site.host}_{PORT}", site.token())
+        write(f"rucio-dray/tokens/{site.host}_{PORT}", site.token())
+    write("rucio-client/rses.json", json.dumps(rses(sites)))
+
+
+def rses(sites: dict[str, Site]) -> list[dict[str, Any]]:
+    """Return the arguments of ``make_rses``."""
     north, south = sites["north"], sites["south"]
     fts = {"fts": "https://fts:8446"}
 
     def at(site: Site) -> dict[str, str]:
         return {"dray_url": site.url(f"/data/{FOLDER}"), "dray_pin": site.key}
 
-    rses = [
+    return [
         rse("NORTH", north.server, FOLDER, {**at(north), **fts}),
         rse("SOUTH", south.server, FOLDER, at(south)),
         rse("ARCHIVE", south.server, POOL, fts),
     ]
-    write("rses.json", json.dumps(rses))
 
 
-def airflow_environment(database: str, redis: str, rucio: str, password: str) -> dict[str, str]:
-    """Return the environment of Airflow's components.
+def write_airflow(addresses: dict[str, str], redis: str, rucio: str, password: str) -> None:
+    """Write the environment of Airflow's components.
 
+    The worker gets no access to the database of Airflow, and cannot sign tokens: it calls the API
+    server.
+
+    :param addresses: databases, see :func:`write_postgresql`.
+    :param redis: URL of Redis.
     :param rucio: password of Rucio's client.
     :param password: password of Airflow's administrator.
     """
-    passwords = write("airflow-passwords.json", json.dumps({"admin": password}))
+    passwords = write("airflow-api/passwords.json", json.dumps({"admin": password}))
     bundle = {
         "name": "managers",
         "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle",
@@ -186,46 +262,50 @@ def airflow_environment(database: str, redis: str, rucio: str, password: str) ->
         "password": rucio,
         "extra": {"account": "root"},
     }
-    return {
+    usual = {
         "AIRFLOW_HOME": "/srv/airflow",
-        "AIRFLOW_CONN_RUCIO_DEFAULT": json.dumps(connection),
         "AIRFLOW__API__BASE_URL": "http://airflow-api:8080",
-        "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
         "AIRFLOW__API__WORKERS": "1",
-        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
-        "AIRFLOW__CELERY__BROKER_URL": f"redis://:{redis}@redis:6379/0",
-        "AIRFLOW__CELERY__RESULT_BACKEND": f"db+{database}",
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": "http://airflow-api:8080/execution/",
         "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
-        "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
         "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps([bundle]),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "30",
     }
+    own = {
+        "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
+        "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://{addresses['airflow']}",
+    }
+    queue = {
+        "AIRFLOW__CELERY__BROKER_URL": redis,
+        "AIRFLOW__CELERY__RESULT_BACKEND": f"db+postgresql+psycopg2://{addresses['celery']}",
+    }
+    users = {
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
+    }
+    write_env("airflow", {**usual, **own})
+    write_env("airflow-api", users)
+    write_env("airflow-queue", {**usual, **queue})
+    write_env("airflow-rucio", {"AIRFLOW_CONN_RUCIO_DEFAULT": json.dumps(connection)})
 
 
 def main() -> None:
     """Generate everything. Do nothing if an earlier run has done so."""
-    if (FACTS / "env").exists():
+    if (FACTS / "story/story.json").exists():
         return
     sites = {name: Site(name) for name in ("north", "south")}
-    (FACTS / "ca").mkdir(mode=0o700)
-    authority, pems = make_pems(FACTS / "ca")
     write_xrootd(sites["north"], (write_tickets(sites["north"]),))
     write_xrootd(sites["south"])
-    write_fts(sites, authority.file, pems["server"])
-    sql, redis, rucio, admin = (secrets.token_hex(16) for _ in range(4))
-    write("postgresql", sql)
-    write("redis", redis)
-    write_lines("redis.conf", f"requirepass {redis}", 'save ""', "bind 0.0.0.0", "dir /tmp")
-    server = f"postgres:{sql}@postgresql"
+    addresses, redis = write_postgresql(), write_redis()
+    rucio, admin = secrets.token_hex(16), secrets.token_hex(16)
     # Rucio requires version 3 of the driver.
-    write_rucio(sites, f"postgresql+psycopg://{server}/rucio", rucio, pems["alice"])
+    write_rucio(sites, f"postgresql+psycopg://{addresses['rucio']}", rucio, write_fts(sites))
+    write_airflow(addresses, redis, rucio, admin)
     south = sites["south"]
     story = {
         "password": admin,
@@ -233,12 +313,8 @@ def main() -> None:
         "servers": [site.server for site in sites.values()],
         "data": str(sites["north"].data),
     }
-    write("story.json", json.dumps(story))
-    environment = airflow_environment(
-        f"postgresql+psycopg2://{server}/airflow", redis, rucio, admin
-    )
     # This file is written last. If it exists, all other files exist too.
-    write_lines("env", *(f"{name}={shlex.quote(text)}" for name, text in environment.items()))
+    write("story/story.json", json.dumps(story))
 
 
 if __name__ == "__main__":

@@ -12,13 +12,16 @@ from pathlib import Path
 
 from integration.rucio import inside
 
+#: The Python of Rucio cannot import :mod:`integration.managers.testbed_init`.
+RSES = Path("/facts/rucio-client/rses.json")
+
 
 def main(what: str) -> None:
     """Make the tables, or the RSEs."""
     if what == "database":
         inside.make_database()
     else:
-        inside.make_rses(json.loads(Path("/facts/rses.json").read_text(encoding="utf-8")))
+        inside.make_rses(json.loads(RSES.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":
