@@ -4,7 +4,7 @@
 # `make testbed` runs this script. It is not part of `make test`.
 #
 #   tools/testbed.sh             builds, runs the story, and removes everything afterwards
-#   HOLD=1 tools/testbed.sh      keeps the containers until Ctrl-C
+#   HOLD=1 tools/testbed.sh      keeps the containers until Ctrl-C, also after a failure
 #   KEEP=1 tools/testbed.sh      leaves the images for the next run
 #   PREBUILT=1 tools/testbed.sh  takes the programs of `make build-xrootd`, which must have run on a
 #                                Debian 12 host, instead of compiling them again
@@ -44,15 +44,23 @@ build testbed.Dockerfile "$image" --build-arg "PROGRAMS=$programs"
 log=$root/.tools/testbed-compose.log
 : >"$log"
 
-fail() { # fail SERVICE MESSAGE
-    compose logs --tail 30 "$1" >&2 || true
-    die "$2"
+hold() {
+    [ "${HOLD:-}" = 1 ] || return 0
+    say "The services run until Ctrl-C"
+    echo "a shell:  $engine exec -it ${project}_story_1 bash  (docker: $project-story-1)"
+    sleep infinity
+}
+
+fail() { # fail MESSAGE
+    note "$@"
+    hold
+    exit 1
 }
 
 # once SERVICE: run a service that prepares others, until it ends.
 once() {
     echo "$1"
-    compose run --rm -T --no-deps "$1" >>"$log" 2>&1 || die "$1 failed: $(tail -n 20 "$log")"
+    compose run --rm -T --no-deps "$1" >>"$log" 2>&1 || fail "$1 failed: $(tail -n 20 "$log")"
 }
 
 is_healthy() {
@@ -69,11 +77,14 @@ start() {
     local service
     echo "$*"
     compose up -d --no-build --no-deps "$@" >>"$log" 2>&1 ||
-        die "$* do not start: $(tail -n 20 "$log")"
+        fail "$* do not start: $(tail -n 20 "$log")"
     for service in "$@"; do
         for attempt in $(seq 120); do
             ! is_healthy "$service" || break
-            [ "$attempt" -lt 120 ] || fail "$service" "$service is not healthy after two minutes"
+            if [ "$attempt" -eq 120 ]; then
+                compose logs --tail 30 "$service" >&2 || true
+                fail "$service is not healthy after two minutes"
+            fi
             sleep 1
         done
     done
@@ -111,11 +122,6 @@ kill_on_demand() {
 
 say "The story"
 compose exec -T story /bin/bash /testbed-entry.sh story </dev/null 2> >(kill_on_demand) ||
-    die "the story failed; the messages of the compose program are in $log"
-
-if [ "${HOLD:-}" = 1 ]; then
-    say "The services run until Ctrl-C"
-    echo "a shell:  $engine exec -it ${project}_story_1 bash  (docker: $project-story-1)"
-    sleep infinity
-fi
+    fail "the story failed; the messages of the compose program are in $log"
+hold
 say "PASSED on base ${base}"
