@@ -7,7 +7,7 @@ set -euo pipefail
 service=$1
 shift
 rucio=/bed/.tools/rucio/bin
-# Variables of Airflow's components.
+# Variables of Airflow's components, and of the XRootD server of the Ceph pool.
 set -a
 for file in /facts/*/env; do
     # shellcheck disable=SC1090
@@ -57,6 +57,7 @@ cd /home/dray
 case $service in
 init) exec python -m integration.managers.testbed_init "$@" ;;
 postgresql) postgresql ;;
+ceph) exec python -m integration.managers.testbed_ceph ;;
 redis) exec redis-server /facts/redis/redis.conf ;;
 endpoint) endpoint "$@" ;;
 # With IPv6, an XRootD server does not find the names of IPv4 addresses in /etc/hosts.

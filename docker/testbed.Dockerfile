@@ -8,12 +8,14 @@ FROM ${PROGRAMS} AS programs
 FROM ${BASE}
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates \
-       curl libmagic1 openssl postgresql procps python3 python3-venv redis-server util-linux \
-       xrootd-client xrootd-client-plugins xrootd-server xrootd-server-plugins \
+       ceph-common ceph-mon ceph-osd curl libmagic1 openssl postgresql procps python3 python3-rados \
+       python3-venv redis-server util-linux xrootd-ceph-plugins xrootd-client \
+       xrootd-client-plugins xrootd-server xrootd-server-plugins \
     && apt-get clean && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 4735 dray \
     && useradd --uid 4735 --gid dray --home-dir /home/dray --create-home dray \
-    && install -d -o dray -g dray /bed /sites/north /sites/south /srv/postgresql /srv/airflow
+    && install -d -o dray -g dray /bed /sites/north /sites/south /srv/postgresql /srv/airflow \
+       /srv/ceph
 WORKDIR /bed
 COPY tools/requirements-airflow.txt tools/requirements-rucio.txt tools/
 # The secret has the authorities for hosts behind a proxy that decrypts TLS.
@@ -43,8 +45,8 @@ COPY docker/testbed-entry.sh /testbed-entry.sh
 RUN install -d -o dray -g dray /srv/airflow/logs \
     && mkdir /facts && cd /facts \
     && install -d -m 700 -o dray -g dray airflow airflow-api airflow-queue airflow-rucio \
-       endpoint-north endpoint-south fts postgresql redis rucio rucio-client rucio-dray rucio-fts3 \
-       story xrootd-north xrootd-south
+       ceph-client endpoint-north endpoint-south fts postgresql redis rucio rucio-client rucio-dray \
+       rucio-fts3 story xrootd-archive xrootd-north xrootd-south
 # Airflow finds the provider by these entry points.
 RUN PYTHONPATH=engine/python:. .venv/bin/python -c "from pathlib import Path; \
     from integration.harness.airflow import write_metadata; write_metadata(Path('site'))"

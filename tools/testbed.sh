@@ -93,11 +93,12 @@ start() {
 say "The services, in the order of their dependencies"
 begun=$SECONDS
 once init
-start postgresql redis endpoint-north endpoint-south
+start postgresql redis ceph endpoint-north
+start endpoint-south
 once airflow-init
 start airflow-api airflow-scheduler airflow-dag-processor airflow-triggerer
 once rucio-init
-start xrootd-north xrootd-south fts rucio
+start xrootd-north xrootd-south xrootd-archive fts rucio
 once rucio-rses
 start rucio-submitter rucio-poller-dray rucio-poller-fts3 rucio-finisher rucio-repairer \
     airflow-worker

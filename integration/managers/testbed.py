@@ -57,6 +57,7 @@ class Testbed:
         facts = json.loads((FACTS / "story/story.json").read_text(encoding="utf-8"))
         self._south: dict[str, str] = facts["south"]
         self._servers: tuple[str, str] = tuple(facts["servers"])
+        self.storage: dict[str, str] = facts["storage"]
         self._data = Path(facts["data"])
         self.airflow = Airflow(Path("/srv/airflow"), [])
         self.airflow.url = "http://airflow-api:8080"
@@ -159,9 +160,7 @@ def main() -> int:
         with rucio_process() as rucio:
             bed = Testbed(folder, rucio)
             story = Story(bed, steps)
-            north, south = bed.servers
-            folders = {"NORTH": north, "SOUTH": south, "ARCHIVE": south}
-            steps.report.storage = {name: f"a folder behind {at}" for name, at in folders.items()}
+            steps.report.storage = bed.storage
             with steps.step("wait until Airflow is ready"):
                 bed.airflow.await_ready(READY_SECONDS)
                 bed.airflow.await_dags("replicate")

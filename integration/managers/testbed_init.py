@@ -22,6 +22,7 @@ from integration.fts.pems import make_pems
 from integration.harness.program import ROOT
 from integration.managers.sites import FOLDER, POOL, RATE, TICKETS, rse
 from integration.rucio import settings
+from integration.storage.xrdceph import server_text
 from integration.xrootd.files import WRAPPER
 from integration.xrootd.servers import PROGRAM, find, usual_lines
 
@@ -33,6 +34,13 @@ SITES = Path(os.environ.get("TESTBED_SITES", "/sites"))
 #: Home of the user of the services. It is in no volume.
 HOME = Path("/home/dray")
 PORT, XROOTD_PORT = 4735, 1094
+#: Name of the service with the XRootD server of the pool.
+ARCHIVE_HOST = "xrootd-archive"
+ARCHIVE_SERVER = f"root://{ARCHIVE_HOST}:{XROOTD_PORT}"
+#: The service ``ceph`` writes the configuration of its clients, because it makes their key.
+CEPH_CLIENT = FACTS / "ceph-client" / "client.conf"
+CEPH_USER = "dray"
+POOL_URL = f"rados://{POOL}//{FOLDER}?conf={CEPH_CLIENT}&user={CEPH_USER}"
 LIFETIME = "7d"
 SCOPES = "storage.read:/ storage.create:/ storage.modify:/ storage.stage:/"
 
@@ -42,6 +50,8 @@ class Site:
     """A site: its storage, and the configuration and state of its endpoint."""
 
     name: str
+    #: Additional lines of the endpoint's configuration.
+    more: str = ""
     #: Fingerprint of the endpoint's key.
     key: str = field(init=False)
 
@@ -49,7 +59,7 @@ class Site:
         """Create the endpoint, and the folders of the RSEs."""
         self.home = FACTS / self.host
         self.data = SITES / self.name
-        for folder in (FOLDER, POOL, "calibration"):
+        for folder in (FOLDER, "calibration"):
             (self.data / folder).mkdir(parents=True)
         words = ["--name", self.host, "--listen", f"0.0.0.0:{PORT}"]
         words += ["--state", str(self.home / "state"), "--root", f"data={self.data}"]
@@ -57,7 +67,8 @@ class Site:
         self.key = said.partition("key ")[2].split()[0]
         config = self.home / "etc" / "drayd.toml"
         made = config.read_text(encoding="utf-8")
-        config.write_text(f'rate = "{RATE}"\n{made}\n[metrics]\nopen = true\n', encoding="utf-8")
+        text = f'rate = "{RATE}"\n{made}\n{self.more}\n[metrics]\nopen = true\n'
+        config.write_text(text, encoding="utf-8")
 
     @property
     def host(self) -> str:
@@ -151,6 +162,13 @@ def write_xrootd(site: Site, more: tuple[str, ...] = ()) -> None:
     )
 
 
+def write_archive() -> None:
+    """Write the configuration of the XRootD server of the pool."""
+    text = server_text(XROOTD_PORT, HOME / "xrootd", f"{CEPH_USER}@{POOL}")
+    write(f"{ARCHIVE_HOST}/xrootd.cf", text)
+    write_env(ARCHIVE_HOST, {"CEPH_CONF": str(CEPH_CLIENT)})
+
+
 def write_tickets(site: Site) -> str:
     """Write the settings of the plug-in for tickets. Return its line for the XRootD server."""
     token = write(f"{site.server_host}/tickets.token", site.token("storage.read:/data"))
@@ -178,14 +196,17 @@ def write_fts(sites: dict[str, Site]) -> Path:
         "[limits]\npoll_seconds = 0.5",
         '[[user]]\nsubject = "/DC=org/DC=dray/CN=alice"\nowner = "alice"',
     ]
-    prefixes = {"north": FOLDER, "south": POOL}
+    prefixes = {
+        "north": (f"{sites['north'].server}//{FOLDER}", f"/data/{FOLDER}"),
+        "south": (f"{ARCHIVE_SERVER}//{FOLDER}", "/pool"),
+    }
     for name, site in sites.items():
         token = write(f"fts/{name}.token", site.token())
+        url, path = prefixes[name]
         lines += [
             f'[[endpoint]]\nname = "{name}"\nurl = "{site.url()}"\npin = "{site.key}"',
             f'token_file = "{token}"',
-            f'[[prefix]]\nurl = "{site.server}//{prefixes[name]}"\nendpoint = "{name}"',
-            f'path = "/data/{prefixes[name]}"',
+            f'[[prefix]]\nurl = "{url}"\nendpoint = "{name}"\npath = "{path}"',
         ]
     write_lines("fts/fts.toml", *lines)
     return user
@@ -234,7 +255,7 @@ def rses(sites: dict[str, Site]) -> list[dict[str, Any]]:
     return [
         rse("NORTH", north.server, FOLDER, {**at(north), **fts}),
         rse("SOUTH", south.server, FOLDER, at(south)),
-        rse("ARCHIVE", south.server, POOL, fts),
+        rse("ARCHIVE", ARCHIVE_SERVER, FOLDER, fts),
     ]
 
 
@@ -298,19 +319,25 @@ def main() -> None:
     """Generate everything. Do nothing if an earlier run has done so."""
     if (FACTS / "story/story.json").exists():
         return
-    sites = {name: Site(name) for name in ("north", "south")}
+    pool = f'[[root]]\nname = "pool"\nstore = "{POOL_URL}"\n'
+    sites = {"north": Site("north"), "south": Site("south", pool)}
     write_xrootd(sites["north"], (write_tickets(sites["north"]),))
     write_xrootd(sites["south"])
+    write_archive()
     addresses, redis = write_postgresql(), write_redis()
     rucio, admin = secrets.token_hex(16), secrets.token_hex(16)
     # Rucio requires version 3 of the driver.
     write_rucio(sites, f"postgresql+psycopg://{addresses['rucio']}", rucio, write_fts(sites))
     write_airflow(addresses, redis, rucio, admin)
     south = sites["south"]
+    folders = {name.upper(): site for name, site in sites.items()}
+    storage = {name: f"a folder behind {site.server}" for name, site in folders.items()}
+    storage["ARCHIVE"] = f"a Ceph pool behind {ARCHIVE_SERVER}"
     story = {
         "password": admin,
         "south": {"url": south.url(), "key": south.key, "token": south.token()},
         "servers": [site.server for site in sites.values()],
+        "storage": storage,
         "data": str(sites["north"].data),
     }
     # This file is written last. If it exists, all other files exist too.

@@ -49,16 +49,14 @@ class XrdCeph:
             give(path)
         client = self.folder / "client.conf"
         cluster = self.cluster
+        key = None
         if cluster.auth == "cephx":
             key = cluster.make_user("client.admin", at="client.xrdceph.keyring")
             key.chmod(0o644)
-            keyring = f"keyring = {key}\n"
-        else:
-            keyring = ""
-        text = CLIENT.format(port=cluster.port, auth=cluster.auth, keyring=keyring)
-        client.write_text(text, encoding="utf-8")
+        client.write_text(client_text(cluster, key), encoding="utf-8")
         config = self.folder / "xrootd.cf"
-        config.write_text(SERVER.format(server=self), encoding="utf-8")
+        text = server_text(self.port, self.folder / "admin", f"admin@{self.pool}")
+        config.write_text(text, encoding="utf-8")
         for path in (client, config):
             path.chmod(0o644)
         env = {
@@ -112,8 +110,8 @@ class XrdCeph:
 #: By default, ``log file`` and ``admin socket`` are in folders that only Ceph's user may change.
 CLIENT = """\
 [global]
-mon host = v2:127.0.0.1:{port}
-auth client required = {auth}
+mon host = v2:{cluster.host}:{cluster.port}
+auth client required = {cluster.auth}
 ms bind ipv6 = false
 [client]
 {keyring}admin socket =
@@ -124,17 +122,35 @@ rados mon op timeout = 30
 
 #: Without ``+cksio``, the server would look for a local file when a client asks for a checksum.
 SERVER = """\
-xrd.port {server.port}
+xrd.port {port}
 xrd.network nodnr cache 0
 all.export / nolock r/w
-all.adminpath {server.folder}/admin
-all.pidpath {server.folder}/admin
-ofs.osslib +cksio libXrdCeph.so admin@{server.pool},1,4194304,4194304
+all.adminpath {state}
+all.pidpath {state}
+ofs.osslib +cksio libXrdCeph.so {pool},1,4194304,4194304
 ofs.xattrlib libXrdCephXattr.so
 ofs.tpc ttl 60 120 xfr 4 streams 0,8 pgm /usr/bin/xrdcp --server
 xrootd.async off
 xrootd.chksum adler32
 """
+
+
+def client_text(cluster: Cluster, key: Path | None) -> str:
+    """Return the configuration of a client of the cluster.
+
+    :param key: file with the key of the client, if the cluster checks keys.
+    """
+    keyring = "" if key is None else f"keyring = {key}\n"
+    return CLIENT.format(cluster=cluster, keyring=keyring)
+
+
+def server_text(port: int, state: Path, pool: str) -> str:
+    """Return the configuration of a server.
+
+    :param state: folder for the server's own files.
+    :param pool: ``USER@POOL``. The server reads the file that ``CEPH_CONF`` names.
+    """
+    return SERVER.format(port=port, state=state, pool=pool)
 
 
 def start(cluster: Cluster, pool: str, shared: Path) -> XrdCeph:
