@@ -62,6 +62,7 @@ redis) exec redis-server /facts/redis/redis.conf ;;
 endpoint) endpoint "$@" ;;
 # With IPv6, an XRootD server does not find the names of IPv4 addresses in /etc/hosts.
 xrootd) exec xrootd -I v4 -c "/facts/xrootd-$1/xrootd.cf" -n "$1" ;;
+proxy) exec python -m integration.managers.testbed_proxy "$1" ;;
 fts) exec python -m dray_fts --config /facts/fts/fts.toml ;;
 rucio-tables) as_rucio rucio python -m integration.managers.testbed_rucio database ;;
 rucio-rses) as_rucio rucio-client python -m integration.managers.testbed_rucio rses ;;

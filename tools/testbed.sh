@@ -93,7 +93,7 @@ start() {
 say "The services, in the order of their dependencies"
 begun=$SECONDS
 once init
-start postgresql redis ceph endpoint-north
+start postgresql redis ceph endpoint-north proxy-north
 start endpoint-south
 once airflow-init
 start airflow-api airflow-scheduler airflow-dag-processor airflow-triggerer

@@ -97,6 +97,11 @@ class Report:
             if leg.verified != leg.files
         ]
         for leg in self.legs:
+            if leg.carried < leg.bytes:
+                found.append(
+                    f"{leg.task}: only {leg.carried / MIB:.1f} MiB of {leg.bytes / MIB:.1f} MiB "
+                    f"left the endpoint of {leg.source}"
+                )
             permitted = self._twice_max(leg)
             if leg.twice > permitted:
                 found.append(

@@ -38,7 +38,7 @@ FILES = (
 
 def test_the_bed_has_all_parts() -> None:
     parts = {"ceph", "xrootd-archive", "postgresql", "redis", "rucio", "fts", "airflow-worker"}
-    parts.add("rucio-submitter")
+    parts |= {"rucio-submitter", "proxy-north"}
     parts |= {f"{kind}-{site}" for kind in ("endpoint", "xrootd") for site in ("north", "south")}
     assert parts <= set(STAYING)
     assert ONCE == ["airflow-init", "init", "rucio-init", "rucio-rses"]

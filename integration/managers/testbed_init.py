@@ -34,6 +34,8 @@ SITES = Path(os.environ.get("TESTBED_SITES", "/sites"))
 #: Home of the user of the services. It is in no volume.
 HOME = Path("/home/dray")
 PORT, XROOTD_PORT = 4735, 1094
+#: Service that counts the bytes of the endpoint ``north``, and the port of its answer.
+PROXY_HOST, PROXY_COUNT_PORT = "proxy-north", 4736
 #: Name of the service with the XRootD server of the pool.
 ARCHIVE_HOST = "xrootd-archive"
 ARCHIVE_SERVER = f"root://{ARCHIVE_HOST}:{XROOTD_PORT}"
@@ -50,8 +52,9 @@ class Site:
     """A site: its storage, and the configuration and state of its endpoint."""
 
     name: str
-    #: Additional lines of the endpoint's configuration.
-    more: str = ""
+    #: Additional settings of the endpoint, and additional roots.
+    settings: str = ""
+    roots: str = ""
     #: Fingerprint of the endpoint's key.
     key: str = field(init=False)
 
@@ -67,7 +70,7 @@ class Site:
         self.key = said.partition("key ")[2].split()[0]
         config = self.home / "etc" / "drayd.toml"
         made = config.read_text(encoding="utf-8")
-        text = f'rate = "{RATE}"\n{made}\n{self.more}\n[metrics]\nopen = true\n'
+        text = f'rate = "{RATE}"\n{self.settings}\n{made}\n{self.roots}'
         config.write_text(text, encoding="utf-8")
 
     @property
@@ -320,7 +323,10 @@ def main() -> None:
     if (FACTS / "story/story.json").exists():
         return
     pool = f'[[root]]\nname = "pool"\nstore = "{POOL_URL}"\n'
-    sites = {"north": Site("north"), "south": Site("south", pool)}
+    sites = {
+        "north": Site("north", settings=f'advertise = "{PROXY_HOST}:{PORT}"'),
+        "south": Site("south", roots=pool),
+    }
     write_xrootd(sites["north"], (write_tickets(sites["north"]),))
     write_xrootd(sites["south"])
     write_archive()

@@ -66,6 +66,7 @@ class Proxy:
         bytes_per_second: float | None = None,
         rate_bytes_per_second: float | None = None,
         connections_max: int | None = None,
+        listen: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:
         """Start to listen.
 
@@ -76,6 +77,7 @@ class Proxy:
             TCP window on a long path.
         :param connections_max: maximum number of connections. Further connections are refused and
             counted in ``refused``.
+        :param listen: address and port. Port 0 means a free port.
         """
         self.upstream = upstream
         self.keep = keep
@@ -89,7 +91,7 @@ class Proxy:
         self.lock = threading.Lock()
         self.connections: list[Connection] = []
         self.threads: list[threading.Thread] = []
-        self.socket = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.socket = socket.create_server(listen, backlog=256)
         host, port = self.socket.getsockname()[:2]
         self.address = f"{host}:{port}"
         self.is_closed = False
