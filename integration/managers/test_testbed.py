@@ -121,6 +121,17 @@ def _mounts(service: str) -> dict[str, str]:
     return found
 
 
+def test_both_ends_of_a_third_party_copy_and_its_client_know_the_same_names() -> None:
+    known = dict(line.split(":", 1) for line in BED["x-servers"])
+    assert known.keys() == {"xrootd-north", "xrootd-south"}
+    for name, address in known.items():
+        assert SERVICES[name]["networks"]["bed"]["ipv4_address"] == address
+    for name in (*known, "airflow-worker"):
+        assert SERVICES[name]["extra_hosts"] == BED["x-servers"]
+    # The servers find names in /etc/hosts only for IPv4 addresses.
+    assert re.search(r"^xrootd\) exec xrootd -I v4 ", ENTRY, re.MULTILINE)
+
+
 def test_images_and_packages_are_pinned() -> None:
     for path in FILES[1:3]:
         text = path.read_text(encoding="utf-8")
