@@ -121,14 +121,15 @@ def _mounts(service: str) -> dict[str, str]:
     return found
 
 
-def test_both_ends_of_a_third_party_copy_and_its_client_know_the_same_names() -> None:
-    known = dict(line.split(":", 1) for line in BED["x-servers"])
-    assert known.keys() == {"xrootd-north", "xrootd-south"}
-    for name, address in known.items():
-        assert SERVICES[name]["networks"]["bed"]["ipv4_address"] == address
-    for name in (*known, "airflow-worker"):
-        assert SERVICES[name]["extra_hosts"] == BED["x-servers"]
-    # The servers find names in /etc/hosts only for IPv4 addresses.
+def test_all_services_know_the_fixed_addresses() -> None:
+    known = dict(line.split(":", 1) for line in BED["x-hosts"])
+    assert len(set(known.values())) == len(known)
+    assert {"postgresql", "airflow-api", "airflow-worker", "xrootd-south"} <= known.keys()
+    for name, each in SERVICES.items():
+        assert each["extra_hosts"] == BED["x-hosts"]
+        fixed = {"ipv4_address": known[name]} if name in known else None
+        assert each["networks"] == ({"bed": fixed} if fixed else ["bed"]), name
+    # The XRootD servers find names in /etc/hosts only for IPv4 addresses.
     assert re.search(r"^xrootd\) exec xrootd -I v4 ", ENTRY, re.MULTILINE)
 
 
