@@ -55,8 +55,9 @@ STREAMS = 4
 #: Number of data connections that is dray's default and the servers' limit.
 STREAMS_MORE = 8
 
-#: Runs the program that copies, and records its start and end. The duration of xrdcp would be
-#: inaccurate, because xrdcp checks only every 2.5 seconds whether its copy is done.
+#: Wrapper of the copy program that a server starts. It records the start and end of this program.
+#: The duration of the client's xrdcp would be inaccurate, because the client asks the server only
+#: every 2.5 seconds whether the copy is done.
 TIMED = """\
 notes=$1; shift
 began=$(date +%s.%N)

@@ -252,12 +252,13 @@ class DrayStageInOperator(_StageOperator):
     :param mtbf: mean time between failures of the system that writes the checkpoints.
     :param nodes: number of nodes that write the checkpoints.
     :param replicas: number of copies that the endpoint makes.
-    :param bypass: copy between the slow root and a third root, without a fast copy.
+    :param bypass: copy from the slow root to a root that is in no tier, without a fast copy.
     :param priority: 0 to 9.
     :param deadline: time by which the copy must be complete.
     :param admission: handling of a deadline that cannot be promised. ``required``: refuse the
-        request. ``best_effort``: stage without a promise. By default, a new copy is refused. A copy
-        that has already started, or that has only the run's deadline, continues without a promise.
+        request. ``best_effort``: stage without a promise. By default, a new copy is refused if
+        ``deadline`` is given. A copy that has already started, and a copy without ``deadline``, for
+        which the deadline of the DAG run applies, run without a promise.
     :param bytes_expected: size of the copy, if known. If it is given, the endpoint promises or
         refuses the deadline immediately. If it is not given, the copy starts without a promise, and
         the endpoint may promise the deadline when all files are listed.

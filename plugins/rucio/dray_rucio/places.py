@@ -33,7 +33,8 @@ class Site:
     """The endpoint of an RSE.
 
     :param authority: host and port.
-    :param folder: API path that replaces the protocols' prefix, without a slash at its end.
+    :param folder: API path without a slash at its end. In the path of a file, it replaces the
+        prefix that the protocols of the RSE have in Rucio.
     :param pin: fingerprint of the endpoint's key, if it is pinned.
     """
 

@@ -38,8 +38,8 @@ pub struct Bytes {
     pub listed: u64,
     /// Durable bytes.
     pub durable: u64,
-    /// Part of `durable`: bytes that were durable before this attempt, and bytes that a session of
-    /// this attempt sent but did not count in `sent`.
+    /// Part of `durable`: bytes that were durable before this attempt. Also bytes of this attempt
+    /// that are missing in `sent`, because a program was killed before it stored its counters.
     pub resumed: u64,
     /// Part of `durable`: bytes of adopted files.
     #[serde(default)]

@@ -170,10 +170,10 @@ CREATE TABLE capacities (
     measured_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ",
-    // A policy lets groups of waiting transfers (lines) take turns. Adds one index for each kind of
-    // line. In a line of an owner's activity, the earliest deadline is first. In a line of an
-    // owner, or of an owner and a pair of endpoints, the oldest transfer is first. Also adds an
-    // index for the oldest of all waiting transfers.
+    // A policy lets groups of waiting transfers, called lines, take turns. There are three kinds of
+    // lines, with one index each. A line of one owner and one label `activity` starts with the
+    // earliest deadline. A line of one owner, and a line of one owner and one pair of endpoints,
+    // start with the oldest transfer. The fourth index finds the oldest of all waiting transfers.
     "
 ALTER TABLE transfers ADD COLUMN line TEXT GENERATED ALWAYS AS
     (owner || char(31) || COALESCE(activity, '')) VIRTUAL;

@@ -154,9 +154,10 @@ impl Window {
             return;
         }
         // The path time `way` includes the sink's first decisions and the start of the source, so
-        // it may be too long. The round trip of the network plus a read is more precise. If the
-        // round takes at least `WAYS` times as long as this sum, a larger window may still help,
-        // because reads at the source may be slow. Only a trial can show this.
+        // it may be too long. The round trip of the network plus one read (`network`) is more
+        // precise. A round of the window (`took`) of at least `WAYS` times `network` usually means
+        // that the window is large enough. But if slow reads at the source make the round long, a
+        // larger window helps. Only a trial with a larger window shows whether it does.
         let network = round_trip.map_or(way, |there_and_back| there_and_back + READ_TAKES);
         let is_doubtful = took >= network * WAYS;
         if is_doubtful && (self.rests > 0 || self.rounds.count < TRIAL_ROUNDS) {

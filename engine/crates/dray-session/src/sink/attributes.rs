@@ -75,7 +75,9 @@ impl Sink {
                 AttributeRule::OfStorage => left_out = Some(escape(name)),
                 AttributeRule::Reserved => {
                     let name = escape(name);
-                    return Err(format!("entry {index} has the reserved attribute {name}"));
+                    return Err(format!(
+                        "entry {index} of the source's list has the reserved attribute {name}"
+                    ));
                 }
             }
         }

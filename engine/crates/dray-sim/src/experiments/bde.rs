@@ -156,7 +156,7 @@ pub fn offer(topology: Topology) -> u64 {
         .expect("the refusal contains a later deadline");
     let of_it = offer.iter().find(|(of, _)| *of == key);
     of_it
-        .expect("the report contains the fourth transfer")
+        .expect("the report of the broker contains all four transfers")
         .1
         .since(*at)
         .as_secs()
