@@ -27,6 +27,8 @@ pub struct OpenFile {
     /// True if all unwritten ranges are known to be holes.
     is_one_hole: AtomicBool,
     published: AtomicBool,
+    /// True if the name of the partial file is durable.
+    name_durable: AtomicBool,
     /// True if bytes of an earlier run were accepted without reading them.
     unread: AtomicBool,
     /// Handle of the partial file. `None` after the sink closed the handle to open other files.
@@ -54,6 +56,7 @@ impl OpenFile {
             id: partial.id(),
             is_one_hole: AtomicBool::new(is_new),
             published: AtomicBool::new(false),
+            name_durable: AtomicBool::new(false),
             unread: AtomicBool::new(false),
             handle: Mutex::new(Some(Arc::from(partial))),
         }
@@ -77,6 +80,16 @@ impl OpenFile {
     /// Records that the file was published under its final name.
     pub fn set_published(&self) {
         self.published.store(true, Ordering::Release);
+    }
+
+    /// Records that the name of the partial file is durable.
+    pub fn set_name_durable(&self) {
+        self.name_durable.store(true, Ordering::Release);
+    }
+
+    /// Returns true if the name of the partial file is durable.
+    pub fn is_name_durable(&self) -> bool {
+        self.name_durable.load(Ordering::Acquire)
     }
 
     /// Records that bytes of an earlier run were accepted without reading them.

@@ -212,6 +212,7 @@ fn sink_config(
         holes: own.holes,
         sync_group_bytes: SYNC_GROUP_BYTES,
         sync_interval: SYNC_INTERVAL,
+        syncs_apart: own.syncs_apart,
         attempt,
         is_driver: false,
     }

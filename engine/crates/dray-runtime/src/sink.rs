@@ -32,7 +32,10 @@ mod strays;
 pub mod sweep;
 mod sync;
 mod tasks;
+#[cfg(test)]
+mod testing;
 mod tidy;
+mod touched;
 mod verify;
 mod write;
 
@@ -61,7 +64,7 @@ use dray_link::pool::Pool;
 use dray_link::threads;
 use dray_sched::blocking::WAITS_AFTER;
 use dray_session::sink::{
-    BlockKey, Config, Effect, Input, LogRecord, PublishItem, Sink, SyncItem, WritePart,
+    BlockKey, Config, Effect, Input, LogRecord, PublishItem, Sink, SyncGroup, SyncItem, WritePart,
 };
 use dray_session::{Event, Outcome, Progress};
 use dray_store::StoreExt;
@@ -142,10 +145,12 @@ fn conduct_all(
         })?;
         // One thread inspects entries (`names`), because a folder must exist before its entries.
         // One thread executes syncs and writes log records (`log`), because these tasks must keep
-        // their order too.
+        // their order too. A sync of the late group has a thread of its own (`late`), because it
+        // waits for slow targets.
         let (names_out, names) = unbounded();
         let (begins_out, begins) = unbounded();
         let (log_out, log) = unbounded();
+        let (late_out, late) = unbounded();
         let (chores_out, chores) = unbounded();
         let (reads_out, reads) = unbounded();
         let start = |jobs: &Receiver<BackgroundTask>| {
@@ -157,7 +162,7 @@ fn conduct_all(
             };
             threads::start(scope, change).map(drop)
         };
-        let mut lanes = [&names, &log]
+        let mut lanes = [&names, &log, &late]
             .into_iter()
             .chain([&begins; PREPARE_THREADS])
             .chain([&chores; CHORE_THREADS])
@@ -178,6 +183,7 @@ fn conduct_all(
             names: names_out,
             begins: begins_out,
             log: log_out,
+            late: late_out,
             chores: chores_out,
             reads: reads_out,
             writers: TargetPools::new(writers, threads::busy_max()),
@@ -216,6 +222,7 @@ struct SinkExecutor<'scope, 'env> {
     names: Sender<BackgroundTask>,
     begins: Sender<BackgroundTask>,
     log: Sender<BackgroundTask>,
+    late: Sender<BackgroundTask>,
     chores: Sender<BackgroundTask>,
     reads: Sender<BackgroundTask>,
     writers: TargetPools<WriteJob, Writers>,
@@ -276,8 +283,8 @@ impl Executor for SinkExecutor<'_, '_> {
                 } => self.write_parts(block, buffer, target, parts),
                 Effect::SetWriters(count) => self.writers.set_threads(count),
                 Effect::Free(buffer) => self.pool.give(buffer),
-                Effect::Sync(items) => self.sync(items),
-                Effect::Log { records } => self.log(&records),
+                Effect::Sync(group, items) => self.sync(group, items),
+                Effect::Log { group, records } => self.log(group, &records),
                 Effect::Publish(items) => self.publish(items),
                 Effect::Discard(index) => self.discard(index),
                 Effect::CloseFile(index) => {
@@ -364,22 +371,26 @@ impl SinkExecutor<'_, '_> {
         self.write(target, job);
     }
 
-    fn sync(&self, items: Vec<SyncItem>) {
+    fn sync(&self, group: SyncGroup, items: Vec<SyncItem>) {
         let paths = items.into_iter().map(|item| match item {
             SyncItem::Partial(index) => SyncPath::Partial(Arc::clone(self.open_file(index))),
             SyncItem::Small(path) => SyncPath::Small(path),
             SyncItem::Published(path) => SyncPath::Published(path),
             SyncItem::Adopted(path) => SyncPath::Adopted(path),
         });
-        self.later(Lane::Log, BackgroundTask::Sync(paths.collect()));
+        let lane = match group {
+            SyncGroup::Main => Lane::Log,
+            SyncGroup::Late => Lane::Late,
+        };
+        self.later(lane, BackgroundTask::Sync(group, paths.collect()));
     }
 
-    fn log(&self, records: &[LogRecord]) {
+    fn log(&self, group: SyncGroup, records: &[LogRecord]) {
         let records = records.iter().map(|record| {
             let number = self.open_file(record.file).number;
             (number, record.range, record.sums)
         });
-        self.later(Lane::Log, BackgroundTask::Log(records.collect()));
+        self.later(Lane::Log, BackgroundTask::Log(group, records.collect()));
     }
 
     /// Returns the partial file of an entry whose ranges are synced or logged. If the file is
@@ -509,6 +520,7 @@ impl SinkExecutor<'_, '_> {
             Lane::Names => &self.names,
             Lane::Begins => &self.begins,
             Lane::Log => &self.log,
+            Lane::Late => &self.late,
             Lane::Chores => &self.chores,
             Lane::Reads => &self.reads,
         };
@@ -561,6 +573,7 @@ enum Lane {
     Names,
     Begins,
     Log,
+    Late,
     Chores,
     Reads,
 }

@@ -23,11 +23,13 @@ pub enum Mutant {
     SinkKnowsUnloggedRange,
     /// The sink sends its verdict at the end of the listing, although files are open.
     SinkGivesEarlyVerdict,
+    /// The sink syncs both groups concurrently although both have ranges of the same file.
+    SinkSyncsFileTwice,
 }
 
 impl Mutant {
     /// All defects.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::SourceFreesUnsentBuffer,
         Self::SourceReopensWrittenObject,
         Self::SourceAcceptsEarlyVerdict,
@@ -36,6 +38,7 @@ impl Mutant {
         Self::SinkGroupsUnwrittenBlock,
         Self::SinkKnowsUnloggedRange,
         Self::SinkGivesEarlyVerdict,
+        Self::SinkSyncsFileTwice,
     ];
 
     /// Returns the defect's name on the simulator's command line.
@@ -50,6 +53,7 @@ impl Mutant {
             Self::SinkGroupsUnwrittenBlock => "sink-groups-unwritten-block",
             Self::SinkKnowsUnloggedRange => "sink-knows-unlogged-range",
             Self::SinkGivesEarlyVerdict => "sink-gives-early-verdict",
+            Self::SinkSyncsFileTwice => "sink-syncs-file-twice",
         }
     }
 
@@ -61,7 +65,7 @@ impl Mutant {
             Self::SourceReopensWrittenObject | Self::SinkAcceptsSecondAttempt => {
                 crate::invariants::ATTEMPT
             }
-            Self::SinkGroupsUnwrittenBlock => crate::invariants::ACK,
+            Self::SinkGroupsUnwrittenBlock | Self::SinkSyncsFileTwice => crate::invariants::ACK,
             Self::SinkKnowsUnloggedRange => crate::invariants::RECORD,
             Self::SourceAcceptsEarlyVerdict | Self::SinkGivesEarlyVerdict => {
                 crate::invariants::VERDICT

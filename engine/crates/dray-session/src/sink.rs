@@ -9,6 +9,7 @@ mod attributes;
 mod claims;
 pub mod decide;
 mod finish;
+mod group;
 mod groups;
 mod invariants;
 mod peers;
@@ -18,7 +19,7 @@ mod tree;
 
 pub use api::{
     BlockKey, Config, Effect, Existing, Facts, Input, InspectItem, InspectTask, Inspected,
-    LogRecord, PublishItem, Resume, SyncItem, WritePart,
+    LogRecord, PublishItem, Resume, SyncGroup, SyncItem, WritePart,
 };
 
 use crate::PING_VALUE;
@@ -32,7 +33,7 @@ use dray_sched::congestion::Congestion;
 use dray_sched::credit::CreditLedger;
 use dray_sched::tuner::threads::{ThreadTuner, Work};
 use dray_wire::message::{Message, Ready, Totals};
-use groups::Group;
+use group::{Group, Syncing};
 use peers::Peer;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tree::Live;
@@ -106,7 +107,7 @@ pub struct Sink {
     late: Group,
     /// True if the last synced group was the late group.
     was_late: bool,
-    syncing: Option<Group>,
+    syncing: Syncing,
     /// Time at which the last group was passed to the runtime for its sync.
     synced_at: Option<Time>,
     /// Number of files for which bytes or a decision are missing.
@@ -153,7 +154,7 @@ impl Sink {
             gathering: Group::default(),
             late: Group::default(),
             was_late: false,
-            syncing: None,
+            syncing: Syncing::default(),
             synced_at: None,
             wanting: 0,
             finishing: 0,
@@ -208,9 +209,6 @@ impl Sink {
     /// Returns the time at which an [`Input::Tick`] is due.
     #[must_use]
     pub fn next_wake(&self) -> Option<Time> {
-        if self.syncing.is_some() {
-            return None;
-        }
         self.sync_due_at()
     }
 
@@ -244,8 +242,8 @@ impl Sink {
             Input::Placed(index, layout) => self.on_placed(index, layout),
             Input::Prepared(index, result) => self.on_prepared(index, result),
             Input::Written(key, results) => self.on_written(key, &results, now),
-            Input::Synced(result) => self.on_synced(result),
-            Input::Logged(result) => self.on_logged(result),
+            Input::Synced(group, result) => self.on_synced(group, result),
+            Input::Logged(group, result) => self.on_logged(group, result),
             Input::ReadBack(index, result) => self.on_read_back(index, result),
             Input::WrittenChecked(index, result) => self.on_written_checked(index, result),
             Input::Published(results) => self.on_published(results, now),

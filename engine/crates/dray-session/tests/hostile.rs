@@ -56,6 +56,7 @@ fn open(size: u64, done: &[ByteRange]) -> Sink {
         holes: true,
         sync_group_bytes: 64,
         sync_interval: Duration::from_millis(1),
+        syncs_apart: false,
         attempt: 1,
         is_driver: false,
     });
@@ -189,8 +190,14 @@ fn too_many_runs_of_a_file_end_the_session() {
         effects.extend(step(&mut sink, sink::Input::Written(key, vec![Ok(())])));
         if id % 1000 == 0 {
             sink.handle(sink::Input::Tick, Time::ZERO + Duration::from_secs(1));
-            step(&mut sink, sink::Input::Synced(Ok(Vec::new())));
-            step(&mut sink, sink::Input::Logged(Ok(())));
+            step(
+                &mut sink,
+                sink::Input::Synced(sink::SyncGroup::Main, Ok(Vec::new())),
+            );
+            step(
+                &mut sink,
+                sink::Input::Logged(sink::SyncGroup::Main, Ok(())),
+            );
         }
     }
     assert_eq!(refused, Some(ErrorKind::LimitExceeded));

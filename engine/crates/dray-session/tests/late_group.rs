@@ -6,7 +6,9 @@ use dray_core::{
     Sums, TargetId, Time,
 };
 use dray_sched::tuner::threads::ThreadCount;
-use dray_session::sink::{BlockKey, Config, Effect, Facts, Input, Inspected, Sink, SyncItem};
+use dray_session::sink::{
+    BlockKey, Config, Effect, Facts, Input, Inspected, Sink, SyncGroup, SyncItem,
+};
 use dray_wire::message::{BlockHead, BlockState, Message, Segment, SegmentKind};
 use std::time::Duration;
 
@@ -22,17 +24,20 @@ struct Scene {
     sink: Sink,
     now: Time,
     effects: Vec<Effect>,
+    /// Groups that are being synced.
+    under_way: Vec<SyncGroup>,
     next: u64,
     written: [u64; 3],
 }
 
 impl Scene {
     fn new() -> Self {
-        Self::with_group_of(1000)
+        Self::with(1000, false)
     }
 
-    /// Returns a scene whose groups have at most `objects` objects.
-    fn with_group_of(objects: u64) -> Self {
+    /// Returns a scene whose groups have at most `objects` objects. If `syncs_apart` is true, both
+    /// groups may be synced concurrently.
+    fn with(objects: u64, syncs_apart: bool) -> Self {
         let sink = Sink::new(Config {
             options: Options {
                 object_bytes: OBJECT,
@@ -51,6 +56,7 @@ impl Scene {
             holes: true,
             sync_group_bytes: objects * OBJECT,
             sync_interval: INTERVAL,
+            syncs_apart,
             attempt: 1,
             is_driver: false,
         });
@@ -58,6 +64,7 @@ impl Scene {
             sink,
             now: Time::ZERO,
             effects: Vec::new(),
+            under_way: Vec::new(),
             next: 0,
             written: [0; 3],
         };
@@ -93,7 +100,12 @@ impl Scene {
     fn step(&mut self, input: Input) {
         self.sink.handle(input, self.now);
         self.sink.check_invariants().expect("no broken invariant");
-        self.effects.extend(std::iter::from_fn(|| self.sink.poll()));
+        for effect in std::iter::from_fn(|| self.sink.poll()) {
+            if let Effect::Sync(group, _) = &effect {
+                self.under_way.push(*group);
+            }
+            self.effects.push(effect);
+        }
     }
 
     fn wait(&mut self, duration: Duration) {
@@ -147,7 +159,7 @@ impl Scene {
     fn syncs(&mut self) -> Vec<Vec<FileIndex>> {
         let effects = std::mem::take(&mut self.effects);
         let items = effects.into_iter().filter_map(|effect| match effect {
-            Effect::Sync(items) => Some(items),
+            Effect::Sync(_, items) => Some(items),
             _ => None,
         });
         let files = items.map(|items| {
@@ -160,15 +172,26 @@ impl Scene {
         files.collect()
     }
 
-    /// Ends the sync that is under way. Returns the blocks that became durable.
+    /// Ends the syncs that are under way. Returns the blocks that became durable.
     fn end_sync(&mut self) -> Vec<BlockId> {
         self.effects.clear();
-        self.step(Input::Synced(Ok(Vec::new())));
-        self.step(Input::Logged(Ok(())));
-        let messages = self.effects.iter().filter_map(|effect| match effect {
-            Effect::Message(_, Message::BlockSync(states)) => Some(states.clone()),
-            _ => None,
-        });
+        let groups = std::mem::take(&mut self.under_way);
+        let ended = groups.into_iter().map(|group| self.end_sync_of(group));
+        ended.collect::<Vec<_>>().concat()
+    }
+
+    /// Ends the sync of one group. Returns the blocks that became durable.
+    fn end_sync_of(&mut self, group: SyncGroup) -> Vec<BlockId> {
+        self.under_way.retain(|other| *other != group);
+        let before = self.effects.len();
+        self.step(Input::Synced(group, Ok(Vec::new())));
+        self.step(Input::Logged(group, Ok(())));
+        let messages = self.effects[before..]
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::Message(_, Message::BlockSync(states)) => Some(states.clone()),
+                _ => None,
+            });
         let durable = messages
             .flatten()
             .filter(|(_, state)| *state == BlockState::Durable);
@@ -263,7 +286,7 @@ fn slow_syncs_do_not_delay_the_other_targets_twice() {
 #[test]
 fn small_files_of_a_slow_target_count_in_the_size_of_the_late_group() {
     // The late group is synced when it has 10 objects.
-    let mut scene = Scene::with_group_of(40);
+    let mut scene = Scene::with(40, false);
     scene.learn();
     let wrote = scene.now;
     for count in 1..=10 {
@@ -273,7 +296,7 @@ fn small_files_of_a_slow_target_count_in_the_size_of_the_late_group() {
         scene.announce(small, OBJECT, target_of(SLOW));
         scene.write_at((small, 0), target_of(SLOW), Duration::from_millis(80));
         let synced = scene.effects.iter().find_map(|effect| match effect {
-            Effect::Sync(items) => Some(items.clone()),
+            Effect::Sync(_, items) => Some(items.clone()),
             _ => None,
         });
         let Some(items) = synced else { continue };
@@ -288,4 +311,47 @@ fn small_files_of_a_slow_target_count_in_the_size_of_the_late_group() {
         scene.end_sync();
     }
     panic!("the late group is not synced although it is full");
+}
+
+#[test]
+fn both_groups_are_synced_concurrently_if_the_store_permits_it() {
+    let mut scene = Scene::with(1000, true);
+    scene.learn();
+    let slow = scene.write(SLOW, Duration::from_millis(80));
+    scene.wait(INTERVAL);
+    assert_eq!(scene.syncs(), [vec![SLOW]]);
+    // The sync of the slow target takes long. Meanwhile the other targets' objects become durable.
+    for _ in 0..3 {
+        let fast = scene.write(FileIndex(0), Duration::from_millis(4));
+        scene.wait(INTERVAL);
+        assert_eq!(scene.syncs(), [vec![FileIndex(0)]]);
+        assert_eq!(scene.end_sync_of(SyncGroup::Main), [fast]);
+    }
+    scene.write(SLOW, Duration::from_millis(80));
+    scene.wait(INTERVAL * 9);
+    assert!(scene.syncs().is_empty(), "one sync of the late group");
+    assert_eq!(scene.end_sync_of(SyncGroup::Late), [slow]);
+    assert_eq!(scene.syncs(), [vec![SLOW]]);
+}
+
+#[test]
+fn a_file_is_not_in_two_concurrent_syncs() {
+    let mut scene = Scene::with(1000, true);
+    scene.learn();
+    scene.write(SLOW, Duration::from_millis(80));
+    scene.wait(INTERVAL);
+    assert_eq!(scene.syncs(), [vec![SLOW]]);
+    // An object of the same file on another target belongs to the main group.
+    let at = (SLOW, (OBJECTS - 1) * OBJECT);
+    let other = scene.write_at(at, target_of(FileIndex(0)), Duration::from_millis(4));
+    scene.wait(INTERVAL * 2);
+    assert!(scene.syncs().is_empty(), "the file is being synced");
+    assert_eq!(
+        scene.sink.next_wake(),
+        None,
+        "only the end of the sync helps"
+    );
+    assert!(!scene.end_sync_of(SyncGroup::Late).contains(&other));
+    assert_eq!(scene.syncs(), [vec![SLOW]]);
+    assert_eq!(scene.end_sync_of(SyncGroup::Main), [other]);
 }

@@ -7,7 +7,7 @@ use dray_core::{
     Metadata, Name, PeerId, StreamId, Sums, TargetId, Time,
 };
 use dray_sched::tuner::threads::ThreadCount;
-use dray_session::sink::{BlockKey, Config, Effect, Facts, Input, Inspected, Sink};
+use dray_session::sink::{BlockKey, Config, Effect, Facts, Input, Inspected, Sink, SyncGroup};
 use dray_wire::message::{BlockHead, Message, Segment, SegmentKind};
 use std::time::Duration;
 
@@ -50,6 +50,7 @@ impl ClockedSink {
             holes: true,
             sync_group_bytes: 4 * OBJECT,
             sync_interval: Duration::from_secs(1000),
+            syncs_apart: false,
             attempt: 1,
             is_driver,
         });
@@ -170,15 +171,15 @@ fn sink_stages_from_first_entry_to_last_publication() {
     clocked.written(1);
     // No more objects will arrive, so the sink syncs immediately.
     clocked.assert_stage(Stage::Sync);
-    clocked.step(Input::Synced(Ok(Vec::new())));
+    clocked.step(Input::Synced(SyncGroup::Main, Ok(Vec::new())));
     clocked.assert_stage(Stage::Sync);
-    clocked.step(Input::Logged(Ok(())));
+    clocked.step(Input::Logged(SyncGroup::Main, Ok(())));
     clocked.assert_stage(Stage::Publish);
     clocked.step(Input::Published(vec![(FILE, Ok(()))]));
     // The sink syncs the folder entry of the published file.
     clocked.assert_stage(Stage::Sync);
-    clocked.step(Input::Synced(Ok(Vec::new())));
-    let effects = clocked.step(Input::Logged(Ok(())));
+    clocked.step(Input::Synced(SyncGroup::Main, Ok(Vec::new())));
+    let effects = clocked.step(Input::Logged(SyncGroup::Main, Ok(())));
     assert!(matches!(effects.last(), Some(Effect::StoreVerdict(_))));
     clocked.wait(5);
     let effects = clocked.step(Input::VerdictStored(Ok(())));
@@ -212,8 +213,8 @@ fn slow_writers_count_as_write_stage() {
     // The sync of the first two objects runs at the same time as the writes, and does not delay
     // them.
     clocked.assert_stage(Stage::Write);
-    clocked.step(Input::Synced(Ok(Vec::new())));
-    clocked.step(Input::Logged(Ok(())));
+    clocked.step(Input::Synced(SyncGroup::Main, Ok(Vec::new())));
+    clocked.step(Input::Logged(SyncGroup::Main, Ok(())));
     clocked.written(2);
     clocked.assert_stage(Stage::Arrival);
 }
@@ -277,11 +278,11 @@ fn finished_source_counts_as_verdict_stage() {
     clocked.step(Input::Message(PEER, Message::Profile(times)));
     clocked.wait(5);
     clocked.written(0);
-    clocked.step(Input::Synced(Ok(Vec::new())));
-    clocked.step(Input::Logged(Ok(())));
+    clocked.step(Input::Synced(SyncGroup::Main, Ok(Vec::new())));
+    clocked.step(Input::Logged(SyncGroup::Main, Ok(())));
     clocked.step(Input::Published(vec![(FILE, Ok(()))]));
-    clocked.step(Input::Synced(Ok(Vec::new())));
-    clocked.step(Input::Logged(Ok(())));
+    clocked.step(Input::Synced(SyncGroup::Main, Ok(Vec::new())));
+    clocked.step(Input::Logged(SyncGroup::Main, Ok(())));
     clocked.step(Input::VerdictStored(Ok(())));
     times.add(Stage::Verdict, Duration::from_secs(5));
     assert_eq!(clocked.sink.progress().profile.source, times);
@@ -310,8 +311,8 @@ fn profile_is_sent_before_the_last_message_of_a_session() {
         stopped.step(Input::StreamLost(PEER, StreamId(0)));
         let mut effects = stopped.step(input);
         // The source that cancels gets the last message after the log is synced.
-        effects.extend(stopped.step(Input::Synced(Ok(Vec::new()))));
-        effects.extend(stopped.step(Input::Logged(Ok(()))));
+        effects.extend(stopped.step(Input::Synced(SyncGroup::Main, Ok(Vec::new()))));
+        effects.extend(stopped.step(Input::Logged(SyncGroup::Main, Ok(()))));
         let reported = profiles(&effects);
         assert_eq!(reported.len(), 1, "{effects:?}");
         assert_eq!(reported[0].1.of(Stage::Arrival), Duration::from_secs(4));

@@ -203,8 +203,8 @@ impl Simulation {
                 self.free.push(buffer);
                 return;
             }
-            Effect::Sync(_) => Input::Synced(Ok(Vec::new())),
-            Effect::Log { .. } => Input::Logged(Ok(())),
+            Effect::Sync(group, _) => Input::Synced(group, Ok(Vec::new())),
+            Effect::Log { group, .. } => Input::Logged(group, Ok(())),
             Effect::Publish(items) => {
                 let publish = |item: sink::PublishItem| {
                     let path = &self.paths[&item.index];

@@ -9,7 +9,7 @@ use dray_core::{
 };
 use dray_sched::tuner::threads::ThreadCount;
 use dray_session::sink::{
-    BlockKey, Config, Effect, Existing, Facts, Input, Inspected, Resume, Sink, SyncItem,
+    BlockKey, Config, Effect, Existing, Facts, Input, Inspected, Resume, Sink, SyncGroup, SyncItem,
 };
 use dray_session::{Event, Outcome};
 use dray_wire::message::{BlockHead, BlockState, FileVerdict, Message, Segment, SegmentKind};
@@ -47,6 +47,7 @@ fn started_with(claims: Vec<RelPath>, is_driver: bool) -> Sink {
         holes: true,
         sync_group_bytes: 64,
         sync_interval: Duration::from_millis(1),
+        syncs_apart: false,
         attempt: 1,
         is_driver,
     });
@@ -180,9 +181,12 @@ fn adopted_file_is_synced_before_it_is_closed() {
     let end = Message::ListEnd { entries: 1 };
     let effects = step(&mut sink, Input::Message(PEER, end));
     let path = RelPath::parse(b"a").expect("a good path");
-    assert_eq!(effects, [Effect::Sync(vec![SyncItem::Adopted(path)])]);
-    step(&mut sink, Input::Synced(Ok(Vec::new())));
-    let effects = step(&mut sink, Input::Logged(Ok(())));
+    assert_eq!(
+        effects,
+        [Effect::Sync(SyncGroup::Main, vec![SyncItem::Adopted(path)])]
+    );
+    step(&mut sink, Input::Synced(SyncGroup::Main, Ok(Vec::new())));
+    let effects = step(&mut sink, Input::Logged(SyncGroup::Main, Ok(())));
     assert!(effects.iter().any(|effect| matches!(
         effect,
         Effect::Message(_, Message::FileIds(ids)) if ids[0].verdict == FileVerdict::Adopted
@@ -215,7 +219,7 @@ fn syncing() -> Sink {
     };
     step(&mut sink, Input::Written(key, vec![Ok(())]));
     sink.handle(Input::Tick, Time::ZERO + Duration::from_secs(1));
-    assert!(std::iter::from_fn(|| sink.poll()).any(|effect| matches!(effect, Effect::Sync(_))));
+    assert!(std::iter::from_fn(|| sink.poll()).any(|effect| matches!(effect, Effect::Sync(..))));
     sink
 }
 
@@ -224,9 +228,13 @@ fn file_that_fails_before_its_sync_is_closed_before_its_blocks_are_answered() {
     let mut sink = syncing();
     let gone = Error::new(ErrorKind::NotFound, End::Sink, "sync the file");
     let path = RelPath::parse(b"a").expect("a good path");
-    let effects = step(&mut sink, Input::Synced(Ok(vec![(path, gone)])));
+    let effects = step(
+        &mut sink,
+        Input::Synced(SyncGroup::Main, Ok(vec![(path, gone)])),
+    );
     // The log gets no record of the file, so a later run sends these bytes again.
     assert!(effects.contains(&Effect::Log {
+        group: SyncGroup::Main,
         records: Vec::new()
     }));
     let is_failure = |effect: &Effect| match effect {
@@ -237,7 +245,7 @@ fn file_that_fails_before_its_sync_is_closed_before_its_blocks_are_answered() {
     assert_eq!(states(&effects), []);
     // Only now does the sink answer the other blocks of the group. The source counts no bytes of
     // a closed file (`source.rs`).
-    let effects = step(&mut sink, Input::Logged(Ok(())));
+    let effects = step(&mut sink, Input::Logged(SyncGroup::Main, Ok(())));
     assert_eq!(states(&effects), [(BlockId(0), BlockState::Durable)]);
     assert_eq!(sink.progress().bytes_durable, 0);
 }
@@ -249,10 +257,16 @@ fn source_receives_the_error_of_the_sink() {
         &mut syncing(),
         Input::LeaseLost(error(ErrorKind::LeaseLost)),
     );
-    let unsynced = step(&mut syncing(), Input::Synced(Err(error(ErrorKind::Io))));
+    let unsynced = step(
+        &mut syncing(),
+        Input::Synced(SyncGroup::Main, Err(error(ErrorKind::Io))),
+    );
     let mut logging = syncing();
-    step(&mut logging, Input::Synced(Ok(Vec::new())));
-    let unlogged = step(&mut logging, Input::Logged(Err(error(ErrorKind::NoSpace))));
+    step(&mut logging, Input::Synced(SyncGroup::Main, Ok(Vec::new())));
+    let unlogged = step(
+        &mut logging,
+        Input::Logged(SyncGroup::Main, Err(error(ErrorKind::NoSpace))),
+    );
     for (effects, kind) in [
         (lost, ErrorKind::LeaseLost),
         (unsynced, ErrorKind::Io),
@@ -364,15 +378,18 @@ fn entry_removed_before_the_sync_fails_alone() {
     }
     let end = Message::ListEnd { entries: 2 };
     let effects = step(&mut sink, Input::Message(PEER, end));
-    assert!(matches!(&effects[..], [Effect::Sync(items)] if items.len() == 2));
+    assert!(matches!(&effects[..], [Effect::Sync(_, items)] if items.len() == 2));
     let gone = Error::new(ErrorKind::NotFound, End::Sink, "sync");
     let path = RelPath::parse(b"b").expect("a good path");
-    let effects = step(&mut sink, Input::Synced(Ok(vec![(path.clone(), gone)])));
+    let effects = step(
+        &mut sink,
+        Input::Synced(SyncGroup::Main, Ok(vec![(path.clone(), gone)])),
+    );
     assert!(effects.iter().any(|effect| matches!(
         effect,
         Effect::Report(Event::Failed(failure)) if failure.path == path
     )));
-    let effects = step(&mut sink, Input::Logged(Ok(())));
+    let effects = step(&mut sink, Input::Logged(SyncGroup::Main, Ok(())));
     let verdicts = effects.iter().find_map(|effect| match effect {
         Effect::Message(_, Message::FileIds(ids)) => Some(ids),
         _ => None,

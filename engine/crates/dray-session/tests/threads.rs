@@ -227,6 +227,7 @@ fn new_sink(writers: ThreadCount) -> Sink {
         holes: true,
         sync_group_bytes: 1 << 20,
         sync_interval: Duration::from_secs(1),
+        syncs_apart: false,
         attempt: 1,
         is_driver: false,
     })
@@ -293,8 +294,12 @@ fn write_for(seconds: u64, writers: ThreadCount, duration_of: DurationOf) -> Run
                 sink::Effect::Write { block, .. } => waiting.push_back(block),
                 sink::Effect::SetWriters(count) => threads = count,
                 sink::Effect::Free(buffer) => free.push(buffer),
-                sink::Effect::Sync(_) => inputs.due.push_back(sink::Input::Synced(Ok(Vec::new()))),
-                sink::Effect::Log { .. } => inputs.due.push_back(sink::Input::Logged(Ok(()))),
+                sink::Effect::Sync(group, _) => inputs
+                    .due
+                    .push_back(sink::Input::Synced(group, Ok(Vec::new()))),
+                sink::Effect::Log { group, .. } => {
+                    inputs.due.push_back(sink::Input::Logged(group, Ok(())))
+                }
                 _ => {}
             }
         }

@@ -44,7 +44,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::AckBeforeDurable,
         Self::RecordAfterAck,
         Self::RenameBeforeLastRecord,
@@ -68,6 +68,7 @@ impl Mutant {
         Self::Machine(MachineMutant::SinkGroupsUnwrittenBlock),
         Self::Machine(MachineMutant::SinkKnowsUnloggedRange),
         Self::Machine(MachineMutant::SinkGivesEarlyVerdict),
+        Self::Machine(MachineMutant::SinkSyncsFileTwice),
     ];
 
     /// Returns the name of the mutant on the command line.

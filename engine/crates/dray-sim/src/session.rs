@@ -143,6 +143,7 @@ impl Session {
             holes: setup.holes,
             sync_group_bytes: setup.sync_group_bytes,
             sync_interval: setup.sync_interval,
+            syncs_apart: setup.syncs_apart,
             attempt: 1,
             is_driver: setup.sink_drives,
         });

@@ -53,7 +53,7 @@ impl World {
                 self.sessions[at].writes.insert(*block, write);
                 self.write_time(at, *target)
             }
-            Effect::Sync(items) => {
+            Effect::Sync(_, items) => {
                 let partials = items.iter().filter_map(|item| match item {
                     SyncItem::Partial(index) => Some(*index),
                     _ => None,
@@ -62,7 +62,7 @@ impl World {
                 self.sessions[at].syncing += 1;
                 self.delay(300, 4000)
             }
-            Effect::Log { records } => {
+            Effect::Log { records, .. } => {
                 self.check_open(at, records.iter().map(|record| record.file));
                 self.sessions[at].logging += 1;
                 self.delay(100, 1500)
@@ -154,7 +154,7 @@ impl World {
     /// Completes an effect: the disk changes now, and the machine gets the answer.
     pub fn sink_done(&mut self, at: usize, effect: Effect, until: u64) {
         match &effect {
-            Effect::Sync(_) => self.sessions[at].syncing -= 1,
+            Effect::Sync(..) => self.sessions[at].syncing -= 1,
             Effect::Log { .. } => self.sessions[at].logging -= 1,
             Effect::ReadBack { .. }
             | Effect::CheckWritten { .. }
@@ -170,7 +170,7 @@ impl World {
         let phase = self.sessions[at].phase();
         // A fault counts for the phase to which its effect belongs.
         let phase = match &effect {
-            Effect::Sync(_) => crate::faults::Phase::Syncing,
+            Effect::Sync(..) => crate::faults::Phase::Syncing,
             Effect::Log { .. } => crate::faults::Phase::Logging,
             Effect::ReadBack { .. } => crate::faults::Phase::Publishing,
             _ => phase,
@@ -291,6 +291,14 @@ impl World {
         Input::LogRemoved(finished)
     }
 
+    /// Makes the items of a group durable. Returns the paths that could not be synced: none.
+    fn sync(&mut self, at: usize, items: &[SyncItem], until: u64) -> Result<Vec<(RelPath, Error)>> {
+        if self.mutant != Some(Mutant::SkippedSync) {
+            self.sessions[at].host.sync(items, until)?;
+        }
+        Ok(Vec::new())
+    }
+
     fn perform(
         &mut self,
         at: usize,
@@ -321,14 +329,11 @@ impl World {
                 parts,
                 ..
             } => Some(self.write(at, block, buffer, &parts)),
-            Effect::Sync(items) => {
-                if self.mutant == Some(Mutant::SkippedSync) {
-                    return Some(Input::Synced(Ok(Vec::new())));
-                }
-                let synced = self.sessions[at].host.sync(&items, until);
-                Some(Input::Synced(synced.map(|()| Vec::new())))
+            Effect::Sync(group, items) => Some(Input::Synced(group, self.sync(at, &items, until))),
+            Effect::Log { group, records } => {
+                let appended = self.sessions[at].host.append(&records);
+                Some(Input::Logged(group, appended))
             }
-            Effect::Log { records } => Some(Input::Logged(self.sessions[at].host.append(&records))),
             Effect::ReadBack {
                 index, path, size, ..
             } => Some(Input::ReadBack(

@@ -54,6 +54,8 @@ pub struct Setup {
     pub sync_group_bytes: u64,
     /// Maximum time until written data is synced.
     pub sync_interval: Duration,
+    /// True if the store may sync both groups concurrently.
+    pub syncs_apart: bool,
     /// For a sink that writes files in order: maximum number of a file's objects that are in
     /// transit at the same time. `None` for a sink with random writes.
     pub ordered_window: Option<u32>,
@@ -143,6 +145,7 @@ impl Setup {
             in_turn: false,
             sink_drives: chance(draw, 30),
             announces_early: chance(draw, 50),
+            syncs_apart: chance(draw, 70),
         }
     }
 

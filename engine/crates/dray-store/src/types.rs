@@ -63,6 +63,10 @@ pub struct Capabilities {
     /// Time for which a read may return the old content of a file that another host has changed. A
     /// new holder of a lease also waits this long if the former holder may still run.
     pub stale_reads: Duration,
+    /// Concurrent calls of [`crate::Store::sync_each`] that have no file in common do not affect
+    /// each other: an error that is reported to one call never hides lost data of another call.
+    /// Without this capability the sink makes one call at a time.
+    pub syncs_apart: bool,
 }
 
 impl Capabilities {
@@ -90,6 +94,7 @@ impl Capabilities {
         takes_many: false,
         late_calls: Duration::ZERO,
         stale_reads: Duration::ZERO,
+        syncs_apart: false,
     };
 }
 

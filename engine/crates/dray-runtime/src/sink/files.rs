@@ -13,6 +13,7 @@ use crate::sink::neighbours::Neighbours;
 use crate::sink::other_claims::OtherClaims;
 use crate::sink::read_back::ReadBack;
 use crate::sink::strays::Strays;
+use crate::sink::touched::Touched;
 use dray_core::lock::LockExt;
 use dray_core::maps::{HashMap, HashSet};
 use dray_core::options::{Durability, Options};
@@ -49,7 +50,7 @@ pub(super) struct Space {
     is_over: AtomicBool,
     /// Folders that may need a sync, because an entry was made in them or their attributes were
     /// set.
-    pub(super) touched: Mutex<HashSet<RelPath>>,
+    pub(super) touched: Touched,
     pub(super) names: Names,
     /// Published files whose attributes were set after their content was synced. These files are
     /// synced again, and their folders are synced too.
@@ -131,7 +132,7 @@ impl Space {
             folders: Folders::default(),
             asked,
             is_over: AtomicBool::new(false),
-            touched: Mutex::new(HashSet::default()),
+            touched: Touched::default(),
             met: Mutex::new(HashSet::default()),
             neighbours: Mutex::new(neighbours),
             others: Mutex::default(),
@@ -395,7 +396,7 @@ impl Space {
     pub(super) fn touch(&self, folder: RelPath) {
         // With `--durability none`, no folder is synced.
         if self.options.durability != Durability::None {
-            self.touched.lock_unpoisoned().insert(folder);
+            self.touched.add(folder);
         }
     }
 
@@ -433,41 +434,17 @@ pub(super) fn no_partial(operation: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::Space;
     use crate::sink::sync::SyncPath;
-    use crate::sink::{Destination, DestinationRequest};
-    use dray_core::options::Options;
-    use dray_core::{
-        ByteRange, ContentKey, End, FileIndex, Metadata, ModifiedTime, RelPath, Sums, TransferId,
-    };
-    use dray_session::sink::PublishItem;
-    use dray_store::{PosixOptions, PosixStore};
-    use std::sync::Arc;
+    use crate::sink::testing::{key, path, space, store};
+    use dray_core::{ByteRange, FileIndex, Metadata, Sums};
+    use dray_session::sink::{PublishItem, SyncGroup};
 
     /// Publishes a file and closes it. Returns true if the log still has a record of the file.
     fn is_kept(is_synced: bool) -> bool {
         let folder = tempfile::tempdir().expect("a folder");
-        let store = PosixStore::open(folder.path(), End::Sink, PosixOptions::default());
-        let options = Options::default();
-        let destination = Destination::open(DestinationRequest {
-            store: Arc::new(store.expect("opens")),
-            above: None,
-            claims: Vec::new(),
-            transfer: TransferId::new("test").expect("an id"),
-            owner: b"uid:0".to_vec(),
-            durability: options.durability,
-            words: "the destination".to_owned(),
-        });
-        let space = Space::new(destination.expect("free"), options, 1 << 20);
-        let path = RelPath::parse(b"large").expect("a good path");
-        let key = ContentKey {
-            size: 5,
-            demanded: None,
-            modified: ModifiedTime::default(),
-            precision_nanoseconds: 1,
-            identity: Vec::new(),
-        };
-        let (open, _) = space.prepare(&path, key, 5, false, None).expect("begun");
+        let space = space(store(folder.path()), None, "test");
+        let path = path("large");
+        let (open, _) = space.prepare(&path, key(), 5, false, None).expect("begun");
         space.write_at(&open, 0, b"bytes").expect("written");
         let sums = Sums::of(b"bytes");
         let record = (open.number, ByteRange::between(0, 5), sums);
@@ -483,7 +460,9 @@ mod tests {
         };
         space.publish(Some(&open), &item).expect("published");
         if is_synced {
-            let failed = space.sync(&[SyncPath::Published(path)]).expect("synced");
+            let failed = space
+                .sync(SyncGroup::Main, &[SyncPath::Published(path)])
+                .expect("synced");
             assert!(failed.is_empty(), "{failed:?}");
         }
         space.close(&open);

@@ -5,6 +5,7 @@ use dray_core::lock::LockExt;
 use dray_core::maps::HashSet;
 use dray_core::{Error, ErrorKind, RelPath, Result};
 use dray_link::open_file::OpenFile;
+use dray_session::sink::SyncGroup;
 use dray_store::SyncItem;
 use std::sync::Arc;
 
@@ -18,6 +19,14 @@ pub(super) enum SyncPath {
 }
 
 impl SyncPath {
+    /// Returns the folder that contains the new final name of the entry, if the entry got one.
+    fn changed_folder(&self) -> Option<RelPath> {
+        match self {
+            Self::Published(path) | Self::Adopted(path) => Some(folder_of(path)),
+            Self::Partial(_) | Self::Small(_) => None,
+        }
+    }
+
     fn path(&self) -> &RelPath {
         match self {
             Self::Partial(open) => &open.path,
@@ -26,21 +35,70 @@ impl SyncPath {
     }
 }
 
+/// The results of a sync.
+#[derive(Default)]
+struct Results {
+    /// Files that could not be synced.
+    files: Vec<(RelPath, Error)>,
+    /// Folders that could not be synced.
+    folders: Vec<(RelPath, Error)>,
+}
+
 impl Space {
-    /// Makes a group durable. Returns the paths that could not be synced, each with its error.
+    /// Makes a group durable. Returns the paths that could not be synced, each with its error. May
+    /// be called for both groups concurrently, if they have no file in common.
     ///
     /// # Errors
     /// If the sync as a whole fails. In that case no item of the group counts as durable.
-    pub(super) fn sync(&self, items: &[SyncPath]) -> Result<Vec<(RelPath, Error)>> {
+    pub(super) fn sync(
+        &self,
+        group: SyncGroup,
+        items: &[SyncPath],
+    ) -> Result<Vec<(RelPath, Error)>> {
+        let results = self.sync_items(group, items).inspect_err(|_| {
+            // The system reports a lost write only once, and the error does not name the file. So
+            // every file of the group is doubtful.
+            for item in items {
+                if let SyncPath::Partial(open) = item {
+                    self.note_doubtful(open.number);
+                }
+            }
+        })?;
+        let Results {
+            files: mut failed,
+            folders: without,
+        } = results;
+        // A name is durable only if all folders above it are durable.
+        for item in items {
+            let path = item.path();
+            let is_lost = |(folder, _): &&(RelPath, Error)| path.starts_with(folder);
+            match (without.iter().find(is_lost), item) {
+                (Some((_, error)), _) => failed.push((path.clone(), error.clone().file(path))),
+                (None, SyncPath::Published(_)) => {
+                    self.undurable.lock_unpoisoned().remove(path);
+                }
+                (None, SyncPath::Partial(open)) => open.set_name_durable(),
+                (None, _) => {}
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Syncs the files of a group, and the changed folders that contain entries of the group.
+    fn sync_items(&self, group: SyncGroup, items: &[SyncPath]) -> Result<Results> {
         let mut names = Vec::with_capacity(items.len());
         let mut files = Vec::new();
         let mut published = HashSet::default();
-        let mut folders = std::mem::take(&mut *self.touched.lock_unpoisoned());
+        // Entries whose names must become durable.
+        let mut entries = Vec::new();
         for item in items {
             match item {
-                SyncPath::Partial(open) => names.push((&open.path, open.name.clone())),
+                SyncPath::Partial(open) => {
+                    names.push((&open.path, open.name.clone()));
+                    entries.extend((!open.is_name_durable()).then_some(&open.path));
+                }
                 // A small file without a partial name was discarded, because it failed. Nothing
-                // remains to sync.
+                // remains to sync. The name becomes durable after the file is published.
                 SyncPath::Small(path) => {
                     names.extend(self.small_name(path).map(|name| (path, name)));
                 }
@@ -51,11 +109,11 @@ impl Space {
                         files.push(path);
                         published.insert(path);
                     }
-                    folders.insert(folder_of(path));
+                    entries.push(path);
                 }
                 SyncPath::Adopted(path) => {
                     files.push(path);
-                    folders.insert(folder_of(path));
+                    entries.push(path);
                 }
             }
         }
@@ -63,54 +121,68 @@ impl Space {
             .iter()
             .map(|(path, name)| SyncItem::Partial { path, name });
         let files = files.into_iter().map(SyncItem::File);
-        let folders = folders.iter().map(SyncItem::Folder);
-        let all: Vec<SyncItem<'_>> = partials.chain(files).chain(folders).collect();
-        if all.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut failed = Vec::new();
-        let mut without = Vec::new();
-        let answers = self.store.sync_each(&all).inspect_err(|_| {
-            // The system reports a lost write only once, and the error does not name the file. So
-            // every file of the group is doubtful.
-            for item in items {
-                if let SyncPath::Partial(open) = item {
-                    self.note_doubtful(open.number);
-                }
+        let mut all: Vec<SyncItem<'_>> = partials.chain(files).collect();
+        let mut results = Results::default();
+        // The files of the late group may take long, and the other group needs its folders
+        // meanwhile.
+        if group == SyncGroup::Late || entries.is_empty() {
+            if !all.is_empty() {
+                results.add(&all, self.store.sync_each(&all)?, &published);
             }
-        })?;
-        for (item, answer) in all.iter().zip(answers) {
+            all.clear();
+        }
+        if entries.is_empty() {
+            return Ok(results);
+        }
+        let mut sync = self.touched.begin_sync()?;
+        let mut folders = sync.take(entries);
+        folders.extend(items.iter().filter_map(SyncPath::changed_folder));
+        all.extend(folders.iter().map(SyncItem::Folder));
+        if all.is_empty() {
+            return Ok(results);
+        }
+        let answers = self.store.sync_each(&all);
+        results.add(
+            &all,
+            answers.inspect_err(|error| sync.fail(error))?,
+            &published,
+        );
+        // Later entries in a folder need a successful sync of the folder too, unless the folder no
+        // longer exists.
+        for (folder, error) in &results.folders {
+            if error.kind != ErrorKind::NotFound {
+                sync.put_back(folder.clone());
+            }
+        }
+        Ok(results)
+    }
+}
+
+impl Results {
+    /// Adds the answers for `items`. `published` are the files that were already durable before
+    /// they got their final names.
+    fn add(
+        &mut self,
+        items: &[SyncItem<'_>],
+        answers: Vec<Result<()>>,
+        published: &HashSet<&RelPath>,
+    ) {
+        for (item, answer) in items.iter().zip(answers) {
             match (item, answer) {
                 (_, Ok(())) => {}
-                // The file was already durable under its final name. Another program has removed it
-                // since, which is no error of this transfer.
+                // Another program has removed the file, which is no error of this transfer.
                 (SyncItem::File(path), Err(error))
                     if error.kind == ErrorKind::NotFound && published.contains(path) => {}
                 (SyncItem::Folder(folder), Err(error)) => {
-                    // Later entries in the folder need a successful sync of the folder too, unless
-                    // it no longer exists.
-                    if error.kind != ErrorKind::NotFound {
-                        self.touched.lock_unpoisoned().insert((*folder).clone());
-                    }
-                    without.push((*folder, error));
+                    self.folders.push(((*folder).clone(), error));
                 }
                 (SyncItem::File(path) | SyncItem::Partial { path, .. }, Err(error)) => {
-                    failed.push(((*path).clone(), error));
+                    self.files.push(((*path).clone(), error));
                 }
             }
         }
-        // A name is durable only if all folders above it are durable.
-        for item in items {
-            let path = item.path();
-            let is_lost = |(folder, _): &&(&RelPath, Error)| path.starts_with(folder);
-            match (without.iter().find(is_lost), item) {
-                (Some((_, error)), _) => failed.push((path.clone(), error.clone().file(path))),
-                (None, SyncPath::Published(_)) => {
-                    self.undurable.lock_unpoisoned().remove(path);
-                }
-                (None, _) => {}
-            }
-        }
-        Ok(failed)
     }
 }
+
+#[cfg(test)]
+mod tests;

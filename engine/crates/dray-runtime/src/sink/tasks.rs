@@ -12,7 +12,7 @@ use dray_core::{
 use dray_link::link::SinkEvent;
 use dray_link::open_file::OpenFile;
 use dray_log::FileNumber;
-use dray_session::sink::{Input, InspectItem, Inspected, PublishItem};
+use dray_session::sink::{Input, InspectItem, Inspected, PublishItem, SyncGroup};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ pub(super) enum BackgroundTask {
         resume: bool,
         stripes: Option<Vec<u8>>,
     },
-    Sync(Vec<SyncPath>),
-    Log(Vec<(FileNumber, ByteRange, Sums)>),
+    Sync(SyncGroup, Vec<SyncPath>),
+    Log(SyncGroup, Vec<(FileNumber, ByteRange, Sums)>),
     ReadBack {
         index: FileIndex,
         path: RelPath,
@@ -85,10 +85,9 @@ pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sende
                     continue;
                 }
             },
-            BackgroundTask::Sync(items) => Input::Synced(space.sync(&items)),
-            BackgroundTask::Log(records) => {
-                fenced(space.log(&records)).map_or_else(Input::LeaseLost, Input::Logged)
-            }
+            BackgroundTask::Sync(group, items) => Input::Synced(group, space.sync(group, &items)),
+            BackgroundTask::Log(group, records) => fenced(space.log(&records))
+                .map_or_else(Input::LeaseLost, |result| Input::Logged(group, result)),
             BackgroundTask::ReadBack {
                 index,
                 path,
@@ -212,7 +211,7 @@ impl Space {
     pub(super) fn in_plain_words(&self, input: Input) -> Input {
         let told = |error| about_folder(error, &self.words, LogStep::Use);
         match input {
-            Input::Logged(result) => Input::Logged(result.map_err(told)),
+            Input::Logged(group, result) => Input::Logged(group, result.map_err(told)),
             Input::LogRemoved(result) => Input::LogRemoved(result.map_err(told)),
             Input::LeaseLost(error) => Input::LeaseLost(told(error)),
             Input::Inspected(mut items) => {

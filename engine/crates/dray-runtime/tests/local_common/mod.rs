@@ -165,6 +165,7 @@ pub fn sink_setup_of(
             holes: true,
             sync_group_bytes: 64 << 20,
             sync_interval: Duration::from_millis(500),
+            syncs_apart: false,
             attempt: 1,
             is_driver: false,
         },

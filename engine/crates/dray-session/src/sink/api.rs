@@ -46,12 +46,23 @@ pub struct Config {
     pub sync_group_bytes: u64,
     /// Maximum time between writing data and the start of its sync.
     pub sync_interval: Duration,
+    /// True if the sink may sync both groups concurrently.
+    pub syncs_apart: bool,
     /// Number of the driver's try. After a lost connection, the driver starts a new try with a new
     /// session. The sink ignores a CANCEL for another try.
     pub attempt: u32,
     /// True if this end is the driver. No other end then needs the verdict, so the sink does not
     /// wait until the source has stored the verdict.
     pub is_driver: bool,
+}
+
+/// The two groups of written data that wait for a sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SyncGroup {
+    /// Data of targets that are not congested.
+    Main,
+    /// Data of congested targets.
+    Late,
 }
 
 /// Identifies a block: its source, and the number that the source gave it.
@@ -238,11 +249,12 @@ pub enum Input {
     Prepared(FileIndex, Result<(), Error>),
     /// Answer to [`Effect::Write`], one result for each part.
     Written(BlockKey, Vec<Result<(), Error>>),
-    /// Answer to [`Effect::Sync`]: the entries that could not be made durable, each with its path.
-    /// If the result is an error, the durability of all entries in the group is unknown.
-    Synced(Result<Vec<(RelPath, Error)>, Error>),
-    /// Answer to [`Effect::Log`].
-    Logged(Result<(), Error>),
+    /// Answer to [`Effect::Sync`] of this group: the entries that could not be made durable, each
+    /// with its path. If the result is an error, the durability of all entries in the group is
+    /// unknown.
+    Synced(SyncGroup, Result<Vec<(RelPath, Error)>, Error>),
+    /// Answer to [`Effect::Log`] of this group.
+    Logged(SyncGroup, Result<(), Error>),
     /// Answer to [`Effect::ReadBack`].
     ReadBack(FileIndex, Result<Sums, Error>),
     /// Answer to [`Effect::CheckWritten`].
@@ -322,11 +334,14 @@ pub enum Effect {
     SetWriters(u32),
     /// Return the buffer to the pool, for use by the receivers.
     Free(BufferId),
-    /// Make all items durable.
-    Sync(Vec<SyncItem>),
+    /// Make all items of a group durable. If [`Config::syncs_apart`] is true, the two groups may be
+    /// synced concurrently. They then have no file in common.
+    Sync(SyncGroup, Vec<SyncItem>),
     /// Append records to the log. Answer when the records have the durability that the log's tenure
     /// (the record of its current holder) states.
     Log {
+        /// The group that the records belong to.
+        group: SyncGroup,
         /// The records.
         records: Vec<LogRecord>,
     },

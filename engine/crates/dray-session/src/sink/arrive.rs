@@ -2,7 +2,7 @@
 //! objects on lost streams.
 
 use super::tree::Node;
-use super::{BlockKey, Effect, LogRecord, Sink, WritePart};
+use super::{BlockKey, Effect, LogRecord, Sink, SyncGroup, WritePart};
 use crate::mutants::Mutant;
 use dray_core::{
     BlockId, BufferId, ByteRange, End, Error, ErrorKind, FileIndex, PeerId, Status, StreamId, Sums,
@@ -45,8 +45,8 @@ struct WrittenParts {
     last_file: FileIndex,
     /// End offset of the block's last part in its file.
     last_end: u64,
-    /// True if the parts belong to the late group.
-    is_late: bool,
+    /// The group that the parts belong to.
+    group: SyncGroup,
 }
 
 impl Sink {
@@ -409,8 +409,8 @@ impl Sink {
         let mut last = None;
         let mut failed = None;
         let target = self.blocks.get(&key).map(|block| block.target);
-        let is_late = target.is_some_and(|target| self.is_late(target));
-        let first = self.group(is_late).record_count();
+        let group = target.map_or(SyncGroup::Main, |target| self.group_of(target));
+        let first = self.group(group).record_count();
         for (segment, result) in segments.iter().zip(results) {
             match result {
                 Err(error) => {
@@ -424,19 +424,19 @@ impl Sink {
                         SegmentKind::Hole => Sums::of_zeros(segment.range.length),
                     };
                     self.progress.bytes_written += segment.range.length;
-                    let completes = self.part_written((key, is_late), segment, sums, now);
+                    let completes = self.part_written((key, group), segment, sums, now);
                     small_files += u32::from(completes);
                     last = Some((segment.file, segment.range.end()));
                 }
             }
         }
-        self.group(is_late).merge_neighbours(first);
+        self.group(group).merge_neighbours(first);
         match last {
             Some((last_file, last_end)) => Ok(WrittenParts {
                 small_files,
                 last_file,
                 last_end,
-                is_late,
+                group,
             }),
             None => Err(failed.unwrap_or_else(closed)),
         }
@@ -448,9 +448,9 @@ impl Sink {
         self.state(key, BlockState::Written);
         match self.blocks.get_mut(&key) {
             Some(block) if parts.small_files > 0 => block.small_left = parts.small_files,
-            _ => self.group(parts.is_late).blocks.push(key),
+            _ => self.group(parts.group).blocks.push(key),
         }
-        self.group(parts.is_late).touch(now);
+        self.group(parts.group).touch(now);
         if self.config.ordered_window.is_some() {
             self.write_next_in_turn(parts.last_file, parts.last_end, now);
         }
@@ -459,7 +459,7 @@ impl Sink {
     /// Records a written part. Returns true if the part completed a small file.
     fn part_written(
         &mut self,
-        (key, is_late): (BlockKey, bool),
+        (key, group): (BlockKey, SyncGroup),
         segment: &Segment,
         sums: Sums,
         now: Time,
@@ -491,10 +491,10 @@ impl Sink {
             self.unsafe_bytes += data_bytes;
             let (file, range) = (index, segment.range);
             let record = LogRecord { file, range, sums };
-            self.group(is_late).add_record(record, data_bytes, now);
+            self.group(group).add_record(record, data_bytes, now);
         } else if all {
             self.unsafe_bytes += size;
-            self.group(is_late).add_small(index, size, now);
+            self.group(group).add_small(index, size, now);
         }
         small && all
     }

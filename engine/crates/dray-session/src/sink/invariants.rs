@@ -1,6 +1,6 @@
 //! Checks of the invariants that are visible in the state of a sink.
 
-use super::groups::Group;
+use super::group::Group;
 use super::tree::Node;
 use super::{Phase, Sink};
 use crate::invariants::{
@@ -27,6 +27,7 @@ impl Sink {
         self.syncing
             .iter()
             .try_for_each(|group| self.check_group(group))?;
+        ensure(!self.syncing.share_file(), ACK)?;
         let is_settled =
             self.live.is_empty() && self.has_gathered_nothing() && self.syncing.is_none();
         let has_verdict = matches!(
@@ -58,7 +59,7 @@ impl Sink {
     /// must detect that defect by itself.
     pub(super) fn check_if_small(&self) -> Result<(), Breach> {
         let records = self.gathering.record_count() + self.late.record_count();
-        let records = records + self.syncing.as_ref().map_or(0, Group::record_count);
+        let records = records + self.syncing.iter().map(Group::record_count).sum::<usize>();
         match self.planted.is_any() || self.blocks.len() + records > CHECKED_BLOCKS_MAX {
             true => Ok(()),
             false => self.check_invariants(),

@@ -78,7 +78,7 @@ impl Sink {
         // At the limit `sync_group_bytes`, the sink grants no credit until some bytes become
         // durable. Bytes of small files become durable when these files are published.
         let is_full = self.unsafe_bytes >= self.config.sync_group_bytes;
-        Some(if is_full && self.syncing.is_some() {
+        Some(if is_full && !self.syncing.is_none() {
             Stage::Sync
         } else if self.writing > 0 {
             Stage::Write
@@ -86,7 +86,7 @@ impl Sink {
             Stage::Publish
         } else if self.deciding > 0 || !self.preparing.is_empty() {
             Stage::Decide
-        } else if self.syncing.is_some() && self.wanting == 0 {
+        } else if !self.syncing.is_none() && self.wanting == 0 {
             Stage::Sync
         } else {
             Stage::Arrival

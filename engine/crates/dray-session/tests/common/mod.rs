@@ -22,6 +22,7 @@ pub(crate) fn sink_config(options: Options, buffers: u32) -> sink::Config {
         holes: true,
         sync_group_bytes: 64,
         sync_interval: Duration::from_millis(1),
+        syncs_apart: false,
         attempt: 1,
         is_driver: false,
         options,

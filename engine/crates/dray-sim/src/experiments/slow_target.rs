@@ -149,6 +149,7 @@ fn setup(buffers: u32, order: Order) -> Setup {
         live_entries_max: 1024,
         sync_group_bytes: 1 << 20,
         sync_interval: Duration::from_millis(50),
+        syncs_apart: true,
         ordered_window: None,
         holes: true,
         streams: 4,

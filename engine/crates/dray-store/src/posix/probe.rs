@@ -62,6 +62,9 @@ const POSIX: Capabilities = Capabilities {
     takes_many: false,
     late_calls: Duration::ZERO,
     stale_reads: Duration::ZERO,
+    // `fsync` reports the lost writes of one file only. The lock in `FileSystem::sync` orders calls
+    // of `syncfs`, and a loss that one call reports fails every later call.
+    syncs_apart: true,
 };
 
 /// Returns the capabilities of the file system of `root`. The store does not write to a source, so
