@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import zlib
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,12 @@ pytestmark = [pytest.mark.server]
 MIB = 1 << 20
 OBJECT = 4 * MIB
 POOL = "stock-programs"
+TRACED = "stock-traced"
+#: Number of copies. The connections of a copy are opened before or after the first read.
+COPIES = 4
+#: A file that an XRootD server opens or reads, in its log, with the name of the connection.
+OPEN = re.compile(r"(\S+) Xrootd_Protocol: \S+ open \S+ /large")
+READ = re.compile(r"(\S+) Xrootd_Protocol: .* fh=\S+ read \d+@")
 SIZES = {
     "empty": 0,
     "byte": 1,
@@ -121,3 +128,24 @@ def test_a_stock_reader_sees_no_incomplete_file(
     client.wait().expect(0)
     xrootd.xrdcp(xrootd.at("/slowly"), back).expect(0)
     assert back.read_bytes() == source.read_bytes()
+
+
+def test_a_file_is_read_over_several_connections(bench: Bench, ceph: Cluster, shared: Path) -> None:
+    """XrdCeph changes the time of a file at each read. dray uses several connections anyway."""
+    ceph.make_pool(TRACED)
+    server = xrdceph.start(ceph, TRACED, shared, "xrootd.trace all")
+    try:
+        source, back = bench.folder / "source", bench.folder / "back"
+        source.write_bytes(random.Random(6).randbytes(16 * OBJECT))
+        server.xrdcp(source, server.at("/large")).expect(0)
+        for _ in range(COPIES):
+            begun = len(server.log())
+            bench.cp(server.at("/large"), back).expect(0)
+            assert back.read_bytes() == source.read_bytes()
+            back.unlink()
+            log = server.log()[begun:]
+            opened, reading = set(OPEN.findall(log)), set(READ.findall(log))
+            assert len(opened) > 1, log
+            assert reading == opened, log
+    finally:
+        server.close()

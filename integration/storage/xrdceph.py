@@ -40,6 +40,8 @@ class XrdCeph:
     pool: str
     #: Library with which the server listens on the loopback only.
     loopback: Path
+    #: Further lines of the configuration.
+    lines: tuple[str, ...] = ()
 
     def start(self) -> XrdCeph:
         """Start the server, and wait until it listens."""
@@ -56,6 +58,7 @@ class XrdCeph:
         client.write_text(client_text(cluster, key), encoding="utf-8")
         config = self.folder / "xrootd.cf"
         text = server_text(self.port, self.folder / "admin", f"admin@{self.pool}")
+        text += "".join(f"{line}\n" for line in self.lines)
         config.write_text(text, encoding="utf-8")
         for path in (client, config):
             path.chmod(0o644)
@@ -70,9 +73,8 @@ class XrdCeph:
         self.process = Process(words, self.folder, "server", env=env, cwd=self.folder, wrap=wrap)
         until = time.monotonic() + READY_SECONDS
         while self.run("xrdfs", self.url, "query", "config", "version").code != 0:
-            log = self.process.log_path.read_text(encoding="utf-8", errors="replace")
-            assert self.process.is_running(), f"the server ended:\n{log}"
-            assert time.monotonic() < until, f"the server does not listen:\n{log}"
+            assert self.process.is_running(), f"the server ended:\n{self.log()}"
+            assert time.monotonic() < until, f"the server does not listen:\n{self.log()}"
         return self
 
     @property
@@ -101,6 +103,10 @@ class XrdCeph:
         kind, value = ended.expect(0).out.split()
         assert kind == "adler32", ended.out
         return int(value, 16)
+
+    def log(self) -> str:
+        """Return the messages of the server."""
+        return self.process.log_path.read_text(encoding="utf-8", errors="replace")
 
     def close(self) -> None:
         """End the server."""
@@ -153,10 +159,11 @@ def server_text(port: int, state: Path, pool: str) -> str:
     return SERVER.format(port=port, state=state, pool=pool)
 
 
-def start(cluster: Cluster, pool: str, shared: Path) -> XrdCeph:
+def start(cluster: Cluster, pool: str, shared: Path, *lines: str) -> XrdCeph:
     """Start an XRootD server for a pool of a Ceph cluster.
 
     :param shared: folder of ``loopback.so``, in which the server makes its own folder.
+    :param lines: further lines of the server's configuration.
     """
     folder = shared / f"xrdceph-{pool}-{os.getpid()}"
-    return XrdCeph(folder, cluster, pool, shared / "loopback.so").start()
+    return XrdCeph(folder, cluster, pool, shared / "loopback.so", lines).start()

@@ -186,9 +186,12 @@ impl RemoteReader {
         let found = opened.state(false)?;
         // Do not use a new connection that found another state than the first connection. Either
         // the file was replaced and the first connection still reads the old version, or the two
-        // connections read different replicas in a cluster, whose times differ.
+        // connections read different replicas in a cluster, whose times differ. But if the first
+        // connection has a new time too, the server changes the time of the file at each read, and
+        // every later connection finds a new time.
         let is_new = number > 0 && slot.ended.load(Ordering::SeqCst) == 0;
-        if is_new && !is_same(&found, &self.seen().found) {
+        let is_other = is_new && !is_same(&found, &self.seen().found);
+        if is_other && !(self.accepts_time(&found) && self.has_first_new_time()?) {
             slot.is_other.store(true, Ordering::Relaxed);
             return Ok(None);
         }
@@ -197,6 +200,22 @@ impl RemoteReader {
         }
         *file = Some(Arc::clone(&opened));
         Ok(Some(opened))
+    }
+
+    /// Returns true if a new time is not an error, and nothing else of the file has changed.
+    fn accepts_time(&self, found: &RemoteState) -> bool {
+        self.how.new_time.is_some() && found.size == self.seen().found.size
+    }
+
+    /// Returns true if the server now sends a new time over the first connection.
+    fn has_first_new_time(&self) -> Result<bool> {
+        let first = &self.slots[0];
+        let Some(file) = self.file(0, first)? else {
+            return Ok(false);
+        };
+        let now = file.state(true);
+        Self::forget_if_lost(first, &file, &now);
+        Ok(now?.modified != self.seen().found.modified)
     }
 
     /// Marks the file as changed, so that later reads fail.
