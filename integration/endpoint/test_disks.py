@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dray.testing.endpoints import Endpoint
-    from integration.harness.program import Bench
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 
@@ -286,23 +284,3 @@ def test_disks_are_the_slow_root_of_a_tier(
     assert {path: entry.size for path, entry in found.items()} == {
         path: entry.size for path, entry in wanted.items()
     }
-
-
-def test_a_sweep_finds_the_data_of_a_transfer_into_disks(bench: Bench, dirs: list[Path]) -> None:
-    """A sweep finds the data of a running and of a killed copy. Both are too young for removal."""
-    source = bench.folder / "source"
-    source.mkdir()
-    for number in range(len(dirs)):
-        make_file(source / f"f{number}", SIZE // 2, seed=number)
-    disks = f"disks://{','.join(map(str, dirs))}"
-    client = bench.start_slow_cp("--rate", RATE, "-r", f"{source}/", f"{disks}//in/")
-
-    def found() -> dict[str, int]:
-        sweep = bench.start("log", "sweep", "--json", disks, "--older-than", "2d")
-        told = json.loads(sweep.wait(60).expect(0).out.splitlines()[-1])
-        return {name: told[name] for name in ("removed", "failed", "in_use", "younger")}
-
-    assert found() == {"removed": 0, "failed": 0, "in_use": 1, "younger": 0}
-    client.kill()
-    assert found() == {"removed": 0, "failed": 0, "in_use": 0, "younger": 1}
-    assert own_names(dirs)

@@ -31,8 +31,8 @@ pub fn open(typed: &OsStr) -> Result<WalkRoot> {
         let cause =
             format!("{words}: dray cannot search this storage system for abandoned partial files");
         return Err(failed(ErrorKind::InvalidRequest, cause).remedy(
-            "give a folder of this host, or a disks:// or rados:// URL; if an endpoint ran the \
-                transfer, cancel the transfer with --purge",
+            "give a folder of this host or a rados:// URL; if an endpoint ran the transfer, \
+                cancel the transfer with --purge",
         ));
     };
     // The next call would make a missing folder.

@@ -34,21 +34,14 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        Self::with("path = \"AT/data\"")
-    }
-
-    /// Returns a fixture whose root `data` has these settings. `AT` stands for the folder of the
-    /// fixture.
-    fn with(settings: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        for name in ["data", "more", "fixed"] {
+        for name in ["data", "fixed"] {
             std::fs::create_dir(folder.path().join(name)).expect("a folder");
         }
         let at = folder.path().display();
-        let settings = settings.replace("AT", &at.to_string());
         let text = format!(
             "name = \"here\"\nstate = \"{at}\"\n\
-             [[root]]\nname = \"data\"\n{settings}\n\
+             [[root]]\nname = \"data\"\npath = \"{at}/data\"\n\
              [[root]]\nname = \"fixed\"\npath = \"{at}/fixed\"\nread_only = true\n"
         );
         let config = Config::parse("test", &text).expect("a configuration");
@@ -74,18 +67,11 @@ impl Fixture {
     /// Creates the files of an interrupted transfer: a partial file, and a log with an entry for
     /// the file.
     fn broken_off(&self, transfer: &str, bytes: u64) {
-        self.broken_off_on("data", transfer, bytes);
-    }
-
-    /// Does the same as [`Self::broken_off`], with the partial file on the disk `disk`.
-    fn broken_off_on(&self, disk: &str, transfer: &str, bytes: u64) {
         let top = self.data().join(transfer);
         std::fs::create_dir_all(top.join(".dray-log")).expect("made");
-        let disk = self.folder.path().join(disk).join(transfer);
-        std::fs::create_dir_all(&disk).expect("made");
         let path = RelPath::parse(b"large").expect("a path");
         let name = layout::partial_name(&path.name().expect("a name")).expect("a name");
-        let partial = disk.join(name.to_string());
+        let partial = top.join(name.to_string());
         std::fs::write(&partial, vec![1; usize::try_from(bytes).expect("small")]).expect("written");
         let state = std::fs::metadata(&partial).expect("a file");
         let tenure = Tenure {
@@ -205,52 +191,6 @@ fn each_removal_is_audited_before_and_after() {
             .exists()
     );
     assert_eq!(metrics.janitor_removed.load(Ordering::Relaxed), 2);
-}
-
-#[test]
-fn a_root_with_several_dirs_is_swept_on_all_of_them() {
-    let fixture = Fixture::with("dirs = [\"AT/data\", \"AT/more\"]");
-    fixture.broken_off_on("more", "gone", 50_000);
-    fixture.broken_off_on("more", "waits", 50_000);
-    fixture.stray("data/deep", b"x");
-    fixture.stray("more/deep", b"x");
-    fixture.stray("more/down", b"x");
-    let (janitor, metrics) = fixture.janitor(policy(30, None), "waits");
-    janitor.look(now(29 * DAY), &mut || true);
-    assert!(fixture.audited().is_empty(), "all of it is young");
-    // Two partial files without a log have the same path on two disks. Each round finds one.
-    janitor.look(now(31 * DAY), &mut || true);
-    janitor.look(now(31 * DAY), &mut || true);
-    let left = |disk: &str| {
-        let at = fixture.folder.path().join(disk);
-        let found = files_below(&at).into_iter().filter(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.ends_with(".part") || name.ends_with(".log")
-        });
-        let below = found.map(|path| path.strip_prefix(&at).expect("below").to_owned());
-        below.collect::<Vec<_>>()
-    };
-    for disk in ["data", "more"] {
-        let left = left(disk);
-        assert!(
-            left.len() == 1 && left[0].starts_with("waits"),
-            "{disk}: {left:?}, {:?}",
-            fixture.audited()
-        );
-    }
-    assert_eq!(metrics.janitor_removed.load(Ordering::Relaxed), 4);
-}
-
-/// Returns the files below a folder.
-fn files_below(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let entries = std::fs::read_dir(folder).expect("listed");
-    let paths = entries.map(|entry| entry.expect("an entry").path());
-    paths
-        .flat_map(|path| match path.is_dir() {
-            true => files_below(&path),
-            false => vec![path],
-        })
-        .collect()
 }
 
 #[test]
