@@ -111,6 +111,21 @@ def test_bad_input_has_one_clear_error(
     assert "Traceback" not in found.stderr
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no PYTHONSAFEPATH")
+def test_a_file_with_the_name_of_a_module_is_not_executed(globus: Globus, tmp_path: Path) -> None:
+    """Python searches no modules in the working folder of ``dray cp``."""
+    (globus.here / "f").write_bytes(b"data")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "json.py").write_text("raise SystemExit('json.py was executed')\n")
+    words, own = command(globus, SOURCE, DESTINATION)
+    done = subprocess.run(
+        words, cwd=folder, env=own, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (globus.there / "f").read_bytes() == b"data"
+
+
 def test_a_missing_package_is_named(globus: Globus, tmp_path: Path) -> None:
     """A Python interpreter without ``dray_globus`` is not used."""
     words, own = command(globus, SOURCE, DESTINATION)

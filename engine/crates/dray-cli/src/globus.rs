@@ -15,6 +15,11 @@ use std::process::{Command, Stdio};
 
 const SCHEME: &[u8] = b"globus://";
 
+/// Variable that keeps the working folder out of Python's search for modules. Otherwise a file in
+/// this folder with the name of a module, such as `json.py`, would be executed. Python 3.10 ignores
+/// the variable.
+const SAFE_PATH: (&str, &str) = ("PYTHONSAFEPATH", "1");
+
 /// Arguments and options of `dray cp` that this module passes to `dray_globus`.
 const PASSED: [&str; 9] = [
     "paths",
@@ -46,6 +51,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         .args(options(cp)?)
         .arg("--")
         .args(paths(cp))
+        .env(SAFE_PATH.0, SAFE_PATH.1)
         .exec();
     Err(cannot_start(&python, &error).into())
 }
@@ -149,7 +155,9 @@ fn python() -> Result<PathBuf> {
     for python in beside.into_iter().chain([PathBuf::from("python3")]) {
         let has_package = Command::new(&python)
             .args(["-c", "import dray_globus, globus_sdk"])
+            .env(SAFE_PATH.0, SAFE_PATH.1)
             .stdin(Stdio::null())
+            .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status();
         match has_package {
