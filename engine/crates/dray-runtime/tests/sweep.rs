@@ -494,6 +494,25 @@ fn a_removal_killed_at_any_step_leaves_no_incomplete_data_that_a_transfer_trusts
 }
 
 #[test]
+fn a_disk_whose_logs_are_on_another_disk_is_not_swept() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let disk = scratch.path().join("d2");
+    fs::create_dir_all(disk.join("in")).expect("a folder");
+    fs::write(disk.join(".dray-disk"), b"dray-disk 1").expect("a file");
+    fs::write(disk.join("in/.dray-0123456789abcdef.part"), b"x").expect("a file");
+    for folder in [disk.clone(), disk.join("in")] {
+        let refused = WalkRoot::open(&folder).err().expect("refused");
+        assert!(refused.cause.contains("one of several disks"), "{refused}");
+    }
+    let (found, unreadable) = look(&place(scratch.path()), tomorrow());
+    assert!(found.is_empty(), "{found:?}");
+    assert!(
+        unreadable[0].cause.contains("d2 has the file"),
+        "{unreadable:?}"
+    );
+}
+
+#[test]
 fn partial_files_are_removed_only_if_no_log_can_name_them() {
     let scratch = tempfile::tempdir().expect("a folder");
     let root = scratch.path();

@@ -21,6 +21,8 @@ mod partial;
 mod place;
 mod publish;
 mod spread;
+
+pub use mark::MARK_NAME;
 #[cfg(test)]
 mod tests;
 

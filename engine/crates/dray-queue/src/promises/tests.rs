@@ -180,7 +180,7 @@ fn a_set_is_taken_whole_or_not_at_all() {
     let set = [ask(1, "one", &one), ask(2, "two", &two)];
     let refused = refused(&promises, &set);
     assert_eq!(refused.at, 1);
-    assert!(refused.answers[0].reasons[0].contains("the transfer two of the request is refused"));
+    assert!(refused.answers[0].reasons[0].contains("refuses"));
     assert!(!promises.is_promised("one") && !promises.is_promised("two"));
     let later = refused.answers.iter();
     let later: Vec<Request> = later

@@ -22,8 +22,10 @@ use dray_core::{
     End, EntryKind, Error, ErrorKind, ModifiedTime, Name, RelPath, Result, TransferId,
 };
 use dray_log::layout;
+use dray_store::disks::MARK_NAME;
 use dray_store::{Holding, ListOptions, Lister, PartialId, PosixOptions, PosixStore, Store};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -123,6 +125,8 @@ pub enum WalkEvent {
 pub struct WalkRoot {
     store: Arc<dyn Store>,
     above: Option<(Arc<dyn Store>, RelPath)>,
+    /// True for a folder of this host, which may contain disks of a store with several disks.
+    is_local: bool,
 }
 
 impl WalkRoot {
@@ -130,17 +134,27 @@ impl WalkRoot {
     /// that folder, without symbolic links.
     ///
     /// # Errors
-    /// If `path` is invalid, or if the system's root `/` cannot be opened.
+    /// If `path` is invalid, or if the system's root `/` cannot be opened. `InvalidRequest` if the
+    /// folder is on a disk of a store with several disks.
     pub fn new(store: Arc<dyn Store>, path: &Path) -> Result<Self> {
+        let disk = Path::new(OsStr::from_bytes(MARK_NAME));
+        if let Some(marked) = path.ancestors().find(|above| above.join(disk).exists()) {
+            return Err(one_of_several_disks(&marked.display().to_string()));
+        }
         let below = path.strip_prefix("/").unwrap_or(path);
         let below = RelPath::parse(below.as_os_str().as_bytes())?;
         if below.is_root() {
-            return Ok(Self { store, above: None });
+            return Ok(Self {
+                store,
+                above: None,
+                is_local: true,
+            });
         }
         let all = PosixStore::open(Path::new("/"), End::Sink, PosixOptions::default())?;
         Ok(Self {
             store,
             above: Some((Arc::new(all), below)),
+            is_local: true,
         })
     }
 
@@ -160,7 +174,11 @@ impl WalkRoot {
     /// Returns the place of the root of any store. Logs above the root are in `above`.
     #[must_use]
     pub fn in_store(store: Arc<dyn Store>, above: Option<(Arc<dyn Store>, RelPath)>) -> Self {
-        Self { store, above }
+        Self {
+            store,
+            above,
+            is_local: false,
+        }
     }
 
     fn others(&self) -> OtherLogs {
@@ -187,6 +205,7 @@ pub fn walk(
     };
     let mut walk = Walk {
         store: &place.store,
+        has_disks: place.is_local,
         others: place.others(),
         now,
         tell,
@@ -205,6 +224,8 @@ pub fn walk(
 
 struct Walk<'a> {
     store: &'a Arc<dyn Store>,
+    /// True if folders in the store may be disks of another store.
+    has_disks: bool,
     others: OtherLogs,
     now: SystemTime,
     tell: &'a mut dyn FnMut(WalkEvent) -> ControlFlow<()>,
@@ -232,6 +253,12 @@ impl Walk<'_> {
             };
             match item.kind {
                 EntryKind::Directory if is_log_folder(&path) => lister.skip_folder(),
+                EntryKind::Directory if self.is_disk(&path) => {
+                    lister.skip_folder();
+                    (self.tell)(WalkEvent::Unreadable(one_of_several_disks(
+                        &path.to_string(),
+                    )))?;
+                }
                 EntryKind::Directory => {
                     at = path;
                     self.folder(&at)?;
@@ -241,6 +268,12 @@ impl Walk<'_> {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Returns true if a folder is a disk of a store with several disks.
+    fn is_disk(&self, folder: &RelPath) -> bool {
+        let mark = Name::new(MARK_NAME).and_then(|mark| folder.join(&mark));
+        self.has_disks && mark.is_ok_and(|mark| matches!(self.store.stat(&mark), Ok(Some(_))))
     }
 
     /// Enters a folder. Reports the logs of the folder before the files that they name.
@@ -314,6 +347,23 @@ fn stray(store: &dyn Store, path: &RelPath) -> Result<Option<(PartialId, Holding
         born: store.born(path)?,
     };
     Ok(store.holding(path)?.map(|holding| (id, holding)))
+}
+
+/// Returns the error for the folder of a disk. The logs of all disks are on the first disk, so the
+/// walk of another disk would take its partial files for files without a log.
+fn one_of_several_disks(folder: &str) -> Error {
+    Error::new(
+        ErrorKind::InvalidRequest,
+        End::Sink,
+        "search for partial data",
+    )
+    .cause(format!(
+        "{folder} has the file .dray-disk, so it is one of several disks whose logs are on the \
+            first disk"
+    ))
+    .remedy(
+        "to remove the partial data of a transfer on these disks, cancel the transfer with --purge",
+    )
 }
 
 fn is_log_folder(path: &RelPath) -> bool {

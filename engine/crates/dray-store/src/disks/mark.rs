@@ -12,7 +12,8 @@ use dray_core::{End, Error, ErrorKind, Metadata, RelPath, Result};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
-pub(super) const MARK_NAME: &[u8] = b".dray-disk";
+/// Name of the mark.
+pub const MARK_NAME: &[u8] = b".dray-disk";
 
 /// First line of a mark.
 const HEADING: &str = "dray-disk 1";

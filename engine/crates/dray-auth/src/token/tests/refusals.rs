@@ -36,7 +36,7 @@ fn wrong_time_issuer_or_audience_is_refused_with_the_reason() {
         ),
         (
             with(claims(), "iat", json!(NOW + 61)),
-            "not yet valid: its time of issue (iat) is 61 seconds after",
+            "not yet valid: its time of issue (iat) is 61 seconds ahead of",
         ),
         (
             with(claims(), "iss", json!("https://evil.example.org")),
