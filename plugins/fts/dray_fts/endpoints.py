@@ -150,9 +150,10 @@ class Endpoints:
     def check_stage(self, name: str, token: str, paths: Iterable[str]) -> None:
         """Ask an endpoint if a token may stage files.
 
-        No call only asks. So the token requests to stage a file that does not exist, in a folder
-        that contains all the files, and deletes the request. If the endpoint refuses this request,
-        the token may still have a scope for each part of the folder.
+        The tape API has no call for this question. So this function requests to stage a file that
+        does not exist, in the deepest folder that contains all the files, and then releases the
+        request. If the endpoint refuses this request, the token may still have a scope for each
+        subfolder. So the function repeats the request for the subfolders, down to single files.
 
         :raises DrayError: if the endpoint refuses to stage one of the files.
         """
@@ -201,9 +202,9 @@ class Endpoints:
 
 
 def _try_to_stage(client: Client, path: str) -> None:
-    """Request to stage a file below a path, and delete the request.
+    """Request to stage a missing file below a path, and release the request.
 
-    A scope for a path includes all that is below the path.
+    A scope for a path includes everything below the path.
     """
     missing = f"{path}/fts-check-{uuid.uuid4()}"
     id = client.tape_stage([TapeFile(missing)])

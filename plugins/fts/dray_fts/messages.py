@@ -23,7 +23,7 @@ _REASON = re.compile(r"([A-Z]+) \[(\d+)\] ")
 def job_state_of(row: Row, *, has_next: bool) -> str:
     """Return the field ``job_state`` as FTS sets it, which differs from the state of the job.
 
-    Rucio ignores a message with ``ACTIVE``, except about a hop.
+    Rucio ignores messages with ``ACTIVE``, except messages about hops.
 
     :param has_next: true if another alternative of the file is live, or another hop follows.
     """

@@ -47,10 +47,10 @@ def note(db: sqlite3.Connection, host: str, file_ids: Iterable[int]) -> None:
 
 
 def waiting(db: sqlite3.Connection, limit: int) -> list[Row]:
-    """Return the next messages: the messages that were tried least often, oldest first.
+    """Return the next messages, oldest first: those that have never been sent.
 
-    A message that has failed is returned alone. So a message that the broker always refuses does
-    not keep others waiting.
+    If there are none, return one message whose publication has failed, and only this one. So a
+    message that the broker always refuses does not delay other messages.
     """
     text = "SELECT * FROM message ORDER BY tries, message_id LIMIT ?"
     rows = db.execute(text, (limit,)).fetchall()

@@ -70,7 +70,7 @@ class _Events:
         self._end(self.answer)
 
     def on_disconnected(self) -> None:
-        """Note that the connection is closed."""
+        """Note that the broker has closed the connection."""
         self._end("the broker closed the connection")
 
     def _end(self, fault: str) -> None:
@@ -255,7 +255,7 @@ class Publisher:
 
 
 def _why(settings: Messages) -> str | None:
-    """Connect again without the library, and return the error."""
+    """Connect once more without the library. Return the error, or ``None`` after a success."""
     try:
         with socket.create_connection((settings.host, settings.port), CALL_SECONDS) as plain:
             if settings.ca is not None:
