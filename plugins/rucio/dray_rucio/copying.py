@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Copied", "CopyError", "Credentials", "copy"]
 
 STOP_SECONDS = 30.0
-"""Time in which ``dray`` stores its durable data after a timeout."""
+"""Time in which ``dray`` makes written data durable and ends, after a timeout."""
 LEASE_SECONDS = 60.0
 """Time for which a copy waits for the end of an earlier copy of the same file.
 
@@ -78,7 +78,7 @@ class Copied:
 
 
 class CopyError(Exception):
-    """A copy failed. The same copy resumes later.
+    """A copy has failed. The next copy with the same source and target resumes it.
 
     :ivar kind: kind of dray's error.
     :ivar end: place of the error: ``source``, ``sink``, ``network`` or ``here``.
@@ -94,9 +94,10 @@ class CopyError(Exception):
 def copy(
     source: str, target: str, using: Credentials, *, timeout_seconds: float | None = None
 ) -> Copied:
-    """Copy a file, of which one side is a local path and the other a URL.
+    """Copy a file from a local path to a URL, or from a URL to a local path.
 
-    An existing file is replaced if it differs. The destination stores the checksum of the file.
+    An existing file at the target is replaced if it differs from the source. The target's storage
+    keeps the checksum with the file.
 
     :raises CopyError: if the copy fails, or takes longer than ``timeout_seconds``.
     """
@@ -163,9 +164,9 @@ def _stop(running: subprocess.Popen[bytes]) -> None:
 
 
 def _end_with_parent() -> Callable[[], object] | None:
-    """Return a function that lets the kernel end the copy if the client is killed.
+    """Return a function after which the kernel ends this process if its parent is killed.
 
-    The copy would otherwise block the next try.
+    The copy would otherwise continue, and its lease would block the next try.
     """
     if sys.platform != "linux":
         return None

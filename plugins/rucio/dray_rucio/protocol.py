@@ -37,9 +37,10 @@ T = TypeVar("T")
 
 
 class Default(RSEProtocol):
-    """Moves files between this host and the endpoint in the protocol's host name and port.
+    """Moves files between this host and an endpoint.
 
-    The prefix of the protocol is the folder at the endpoint, ``/ROOT/FOLDER``.
+    The host name and the port of the protocol are the address of the endpoint. The prefix of the
+    protocol is the folder at the endpoint, ``/ROOT/FOLDER``.
     """
 
     _client: Client | None = None
@@ -101,7 +102,7 @@ class Default(RSEProtocol):
         source_dir: str | None = None,
         transfer_timeout: float | str | None = None,
     ) -> None:
-        """Upload a file. The next try, also of another client, resumes."""
+        """Upload a file. After a failure, the next try resumes, also from another client."""
         local = os.path.abspath(os.path.join(source_dir or "", source))
         self._copy(local, self._url(target), transfer_timeout)
 
@@ -201,8 +202,8 @@ class Default(RSEProtocol):
     def _translated(self, error: DrayError | CopyError, *, is_found_here: bool) -> Exception:
         """Return Rucio's exception for an error.
 
-        :param is_found_here: true if the kind ``not_found`` means the file that was asked for, and
-            not a folder or root of the destination.
+        :param is_found_here: true if an error of the kind ``not_found`` is about the requested
+            file, and not about a folder or root of the destination.
         """
         text = f"RSE {self.rse['rse']}, dray://{self._site().authority}: {error}"
         match error.kind:

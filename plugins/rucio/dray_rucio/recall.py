@@ -2,8 +2,8 @@
 
 Each step is idempotent, and the plug-in stores nothing:
 
-1. The submitter asks the endpoint of the source to stage the file. The request is submitted with
-   the id of this recall.
+1. The submitter asks the endpoint of the source to stage the file. Rucio stores the id of this
+   recall as the ``external_id`` of its request.
 2. When the file is online, the poller puts the request back into Rucio's queue.
 3. The submitter asks again, finds the file online, and submits the copy from the fast root.
 """
@@ -87,7 +87,10 @@ def is_refused(hop: Any, *, recalls: bool = True) -> bool:  # noqa: ANN401 - Ruc
 
 
 def begin(hop: Any) -> Staged:  # noqa: ANN401 - Rucio's DirectTransfer
-    """Ask the endpoint of the source to bring a file online. The same call asks again.
+    """Ask the endpoint of the source to bring a file online.
+
+    A repeated call finds the same staged copy, and starts a new recall only if the first has failed
+    or its copy was evicted.
 
     :returns: the staged copy. Its state is ``staged`` if the file is online.
     :raises NotSubmittedError: if the endpoint refuses, or if the path is not known.
@@ -99,7 +102,7 @@ def begin(hop: Any) -> Staged:  # noqa: ANN401 - Rucio's DirectTransfer
     id = recall_id(hop.rws.request_id)
     try:
         known = hosts.ask(host, lambda client: client.staging(id))
-        # A second request with the id would start a new attempt of a recall that has ended.
+        # In these two states, another request with the same id starts a new recall.
         if known.state not in ("failed", "evicted"):
             return known
     except DrayError as error:
@@ -112,8 +115,9 @@ def begin(hop: Any) -> Staged:  # noqa: ANN401 - Rucio's DirectTransfer
 def reports(requests_by_eid: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Put requests back into the queue if their file is online.
 
-    :returns: by the id of the recall: the reports of requests whose recall has failed, ``None`` if
-        the endpoint does not know the recall, or the error of a call.
+    :returns: for the id of each recall: the reports of the requests if the recall has failed,
+        ``None`` if the endpoint does not know the recall, the error if a call has failed, or an
+        empty dictionary.
     """
     answers: dict[str, Any] = {}
     by_host: dict[str, list[str]] = {}
@@ -145,7 +149,7 @@ def _reports_of(
 ) -> dict[str, Any] | None:
     """Return the reports of one recall. See :func:`reports`.
 
-    :param transfer: transfer of the recall. A file that was online already has none.
+    :param transfer: transfer of the recall. ``None`` if the file was online already.
     """
     late = None if transfer is None or transfer.is_terminal else _late(transfer)
     if transfer is not None and not transfer.is_terminal and late is None:

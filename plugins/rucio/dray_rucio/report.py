@@ -91,7 +91,7 @@ class Rse(NamedTuple):
 
 
 class Batch:
-    """The RSEs of the requests of one query. They are read once, and not for each file."""
+    """The RSEs of the requests of one query. Each RSE is read once, and not for each file."""
 
     def __init__(self) -> None:
         """Create an empty batch."""
