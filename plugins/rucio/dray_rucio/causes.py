@@ -200,7 +200,10 @@ def _of_source(source: SourceFacts, target: RseFacts, answers: Answers) -> Cause
     if not source.rse.can_read:
         text = f"source RSE {name} is not available for reading"
         return Cause("rse_blocked", name, text, f"set the availability of {name} for reading")
-    if source.rse.is_tape and (not source.rse.is_recalled or _is_by_globus(source.rse, target)):
+    if source.rse.is_tape and _is_by_globus(source.rse, target):
+        text = f"the replica at {name} is on tape, and dray does not recall files for Globus"
+        return Cause("tape", name, text, "let FTS move these files, or set dray_url of both RSEs")
+    if source.rse.is_tape and not source.rse.is_recalled:
         text = f"the replica at {name} is on tape, and dray does not recall files of this RSE"
         return Cause("tape", name, text, "let FTS move these files, or set dray_recall = True")
     if not source.has_distance:

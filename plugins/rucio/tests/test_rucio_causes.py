@@ -105,6 +105,20 @@ def test_the_causes_of_a_globus_task() -> None:
     assert code(Transfer("t1", "done")) == ["not_polled"]
 
 
+def test_the_cause_of_a_tape_has_a_remedy_that_helps() -> None:
+    tape = dataclasses.replace(SOURCE, is_tape=True, is_recalled=False, collection="c1")
+    by_globus = dataclasses.replace(DESTINATION, url=None, collection="c2")
+    remedies = []
+    for destination in (DESTINATION, by_globus):
+        sources = (SourceFacts(tape, True, None),)
+        queued = dataclasses.replace(REQUEST, state="QUEUED", tool=None, host=None)
+        file = dataclasses.replace(FILE, request=queued, destination=destination, sources=sources)
+        (cause,) = causes_of_file(file, RULE, Answers({}, {}, {}))
+        assert cause.code == "tape"
+        remedies.append(cause.remedy.rpartition("or ")[2])
+    assert remedies == ["set dray_recall = True", "set dray_url of both RSEs"]
+
+
 def test_two_collections_need_no_endpoint() -> None:
     bare = dataclasses.replace(SOURCE, url=None, collection="c1")
     target = dataclasses.replace(DESTINATION, url=None, collection="c2")
