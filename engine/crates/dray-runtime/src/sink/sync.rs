@@ -56,8 +56,8 @@ impl Space {
         items: &[SyncPath],
     ) -> Result<Vec<(RelPath, Error)>> {
         let results = self.sync_items(group, items).inspect_err(|_| {
-            // The system reports a lost write only once, and the error does not name the file. So
-            // every file of the group is doubtful.
+            // The operating system reports a lost write only once, and the error does not name the
+            // file. So every file of the group is doubtful.
             for item in items {
                 if let SyncPath::Partial(open) = item {
                     self.note_doubtful(open.number);
@@ -123,8 +123,8 @@ impl Space {
         let files = files.into_iter().map(SyncItem::File);
         let mut all: Vec<SyncItem<'_>> = partials.chain(files).collect();
         let mut results = Results::default();
-        // The files of the late group may take long, and the other group needs its folders
-        // meanwhile.
+        // The sync of the late group's files may take long. Meanwhile the main group must be able to
+        // sync folders, so the late group does not begin its sync of folders yet.
         if group == SyncGroup::Late || entries.is_empty() {
             if !all.is_empty() {
                 results.add(&all, self.store.sync_each(&all)?, &published);
@@ -147,8 +147,8 @@ impl Space {
             answers.inspect_err(|error| sync.fail(error))?,
             &published,
         );
-        // Later entries in a folder need a successful sync of the folder too, unless the folder no
-        // longer exists.
+        // These folders still need a sync, for the entries of later groups. A folder that no longer
+        // exists needs none.
         for (folder, error) in &results.folders {
             if error.kind != ErrorKind::NotFound {
                 sync.put_back(folder.clone());

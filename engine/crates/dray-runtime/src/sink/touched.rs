@@ -4,7 +4,7 @@
 //! - A sync covers each changed folder above the entries whose names it makes durable. Otherwise a
 //!   record could be durable while the name of its partial file is not.
 //! - One sync at a time covers folders. The kernel reports a lost change of a folder to one sync
-//!   only, so another sync could report success.
+//!   only, so a concurrent sync of the same folder could report success.
 
 use dray_core::lock::LockExt;
 use dray_core::maps::HashSet;
@@ -14,8 +14,9 @@ use std::sync::{Mutex, MutexGuard};
 #[derive(Default)]
 pub(super) struct Touched {
     waiting: Mutex<HashSet<RelPath>>,
-    /// Locked during a sync that covers folders. Contains the error of the first sync that failed
-    /// as a whole. The lost change may concern any folder, so no later sync may cover folders.
+    /// Locked during a sync that covers folders. Contains the error of the first such sync that
+    /// failed as a whole. The lost change may concern any folder, so after this error no sync may
+    /// cover folders.
     in_sync: Mutex<Option<Error>>,
 }
 
@@ -33,7 +34,7 @@ impl Touched {
     /// Waits until no other sync covers folders.
     ///
     /// # Errors
-    /// The error of an earlier sync of folders.
+    /// The error of an earlier sync of folders that failed as a whole.
     pub(super) fn begin_sync(&self) -> Result<FolderSync<'_>> {
         let failed = self.in_sync.lock_unpoisoned();
         match failed.as_ref() {

@@ -130,6 +130,7 @@ impl Group {
         let enough = half.clamp(GROUP_ENTRIES_LEAST, GROUP_ENTRIES);
         self.small.len() + self.closing.len() >= enough
     }
+
     /// Returns true if both groups have records of the same file.
     pub(super) fn shares_file(&self, other: &Self) -> bool {
         let (few, many) = match self.files.len() < other.files.len() {
@@ -140,7 +141,7 @@ impl Group {
     }
 }
 
-/// The groups that are being synced or logged, at most one of each kind.
+/// The groups that are being synced or logged: at most one main group and one late group.
 #[derive(Debug, Default)]
 pub(super) struct Syncing {
     main: Option<Group>,
@@ -170,8 +171,9 @@ impl Syncing {
         self.main.iter().chain(&self.late)
     }
 
-    /// Returns true if two groups with records of the same file are being synced. The system
-    /// reports a lost write of a file to one sync only, so the other sync could report success.
+    /// Returns true if two groups with records of the same file are being synced. This must never
+    /// happen: the operating system reports a lost write of a file to one sync only, so the other
+    /// sync could report success.
     pub(super) fn share_file(&self) -> bool {
         let both = self.main.as_ref().zip(self.late.as_ref());
         both.is_some_and(|(main, late)| main.shares_file(late))

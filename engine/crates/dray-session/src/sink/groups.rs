@@ -8,8 +8,9 @@
 //! order of objects). If the store permits it, the late group is synced while the main group is
 //! synced too.
 //!
-//! Invariant owned here: two groups that are synced concurrently have no file in common. The system
-//! reports a lost write of a file to one sync only, so the other sync could report success.
+//! Invariant owned here: two groups that are synced concurrently have no file in common. The
+//! operating system reports a lost write of a file to one sync only. So if two syncs covered the
+//! file, one of them could report success for lost data.
 
 use super::group::Group;
 use super::tree::{Node, Stage};
@@ -95,8 +96,9 @@ impl Sink {
         }
     }
 
-    /// Returns true if a group may be synced now: no group of its kind is being synced, and the other
-    /// group is not being synced, or may be synced concurrently and has other files.
+    /// Returns true if a group may be synced now. That is the case if nothing is being synced. It is
+    /// also the case if only the other group is being synced, the store permits concurrent syncs, and
+    /// the two groups have no file in common.
     fn is_free(&self, which: SyncGroup) -> bool {
         if self.syncing.is_none() {
             return true;
@@ -137,9 +139,9 @@ impl Sink {
             return Some((SyncGroup::Main, group));
         }
         let is_main_due = self.is_due(SyncGroup::Main, is_last, now);
-        // The late group comes first when both are due: otherwise it would never be synced while
-        // the other targets are busy. Both groups take turns. Otherwise slow syncs of the late
-        // group would delay the other.
+        // When both groups are due, they take turns. If the main group always came first, the late
+        // group would never be synced while the other targets are busy. If the late group always
+        // came first, its slow syncs would delay the main group.
         if self.is_due(SyncGroup::Late, is_last, now) && !(is_main_due && self.was_late) {
             self.was_late = true;
             return Some((SyncGroup::Late, std::mem::take(&mut self.late)));
