@@ -131,7 +131,7 @@ def test_a_stock_reader_sees_no_incomplete_file(
 
 
 def test_a_file_is_read_over_several_connections(bench: Bench, ceph: Cluster, shared: Path) -> None:
-    """XrdCeph changes the time of a file at each read. dray uses several connections anyway."""
+    """A copy reads over all its connections, although each read changes the time of the file."""
     ceph.make_pool(TRACED)
     server = xrdceph.start(ceph, TRACED, shared, "xrootd.trace all")
     try:

@@ -186,9 +186,9 @@ impl RemoteReader {
         let found = opened.state(false)?;
         // Do not use a new connection that found another state than the first connection. Either
         // the file was replaced and the first connection still reads the old version, or the two
-        // connections read different replicas in a cluster, whose times differ. But if the first
-        // connection has a new time too, the server changes the time of the file at each read, and
-        // every later connection finds a new time.
+        // connections read different replicas in a cluster, whose times differ. But if the server
+        // now sends a new time over the first connection too, it changes the time of the file at
+        // each read. Then every later connection finds a new time, and is used.
         let is_new = number > 0 && slot.ended.load(Ordering::SeqCst) == 0;
         let is_other = is_new && !is_same(&found, &self.seen().found);
         if is_other && !(self.accepts_time(&found) && self.has_first_new_time()?) {
@@ -202,12 +202,13 @@ impl RemoteReader {
         Ok(Some(opened))
     }
 
-    /// Returns true if a new time is not an error, and nothing else of the file has changed.
+    /// Returns true if the reader tolerates a new time of the file, and the size is unchanged.
     fn accepts_time(&self, found: &RemoteState) -> bool {
         self.how.new_time.is_some() && found.size == self.seen().found.size
     }
 
-    /// Returns true if the server now sends a new time over the first connection.
+    /// Asks the server for the state of the file over the first connection. Returns true if the
+    /// server sends another time than before.
     fn has_first_new_time(&self) -> Result<bool> {
         let first = &self.slots[0];
         let Some(file) = self.file(0, first)? else {
