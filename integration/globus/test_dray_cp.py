@@ -142,4 +142,4 @@ def test_a_missing_package_is_named(globus: Globus, tmp_path: Path) -> None:
         check=False,
     )
     assert found.returncode == 3, found.stderr
-    assert "pip install 'dray[globus]'" in found.stderr
+    assert "pip install 'WHEEL[globus]'" in found.stderr

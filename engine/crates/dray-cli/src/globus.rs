@@ -1,5 +1,5 @@
-//! `dray cp` with a `globus://` location: gives the copy to `python3 -m dray_globus`, which submits
-//! it to the Globus Transfer service. This process becomes that program.
+//! `dray cp` with a `globus://` URL. The process becomes `python3 -m dray_globus submit`, which
+//! submits the copy to the Globus Transfer service.
 
 use crate::args::{Cp, Dray, Overwrite};
 use crate::exit::{Exit, Stop, usage};
@@ -42,7 +42,7 @@ pub(crate) fn is_meant(paths: &[OsString]) -> bool {
     paths.iter().any(is_globus)
 }
 
-/// Becomes the program that submits the copy. Returns only if this fails.
+/// Replaces this process by the program that submits the copy. Returns only if this fails.
 pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
     refuse_other_options(std::env::args_os())?;
     let python = python()?;
@@ -56,8 +56,8 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
     Err(cannot_start(&python, &error).into())
 }
 
-/// Returns the sources and the destination. With `-r`, the destination is a folder: the slash at
-/// its end says so.
+/// Returns the sources and the destination. With `-r`, the destination is a folder, so this
+/// function adds the slash that marks a folder for `dray_globus`.
 fn paths(cp: &Cp) -> Vec<OsString> {
     let mut paths = cp.what.paths.clone();
     if let Some(destination) = paths.last_mut().filter(|_| cp.what.recursive)
@@ -68,7 +68,7 @@ fn paths(cp: &Cp) -> Vec<OsString> {
     paths
 }
 
-/// Refuses a dry run.
+/// Returns the error for a dry run with a `globus://` URL.
 pub(crate) fn refuse_plan() -> Error {
     usage(
         "dray plan and --dry-run do not support globus:// URLs, because only Globus can list a \
@@ -77,7 +77,7 @@ pub(crate) fn refuse_plan() -> Error {
     )
 }
 
-/// Refuses the options in `words` that Globus does not have.
+/// Refuses the options of `dray cp` in `words` that `dray_globus submit` does not have.
 fn refuse_other_options(words: impl Iterator<Item = OsString>) -> Result<(), Stop> {
     let command = Dray::command();
     let options: Vec<(String, String)> = command
@@ -133,8 +133,8 @@ fn options(cp: &Cp) -> Result<Vec<OsString>> {
     Ok(options.into_iter().map(OsString::from).collect())
 }
 
-/// Returns an id that the same command of the same user on this host always gets, so that a second
-/// run finds the task of the first run.
+/// Returns an id that is always the same for the same command of the same user on this host. So a
+/// second run finds the task of the first run.
 fn command_id(cp: &Cp) -> Result<String> {
     let user = rustix::process::geteuid().as_raw();
     let mut words = format!("globus\0{user}\0{}", cp.what.recursive).into_bytes();
@@ -171,7 +171,7 @@ fn python() -> Result<PathBuf> {
     Err(
         Error::new(ErrorKind::Unsupported, End::Here, "copy with Globus")
             .cause("no Python interpreter with the package dray_globus was found")
-            .remedy("install the wheel of dray with its extra: pip install 'dray[globus]'"),
+            .remedy("install the wheel of dray with the extra: pip install 'WHEEL[globus]'"),
     )
 }
 
