@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Runs all managers in containers (docker/testbed.yaml): two sites, Airflow with Celery, PostgreSQL
-# and Redis, Rucio with its daemons, the FTS service, and the story of `make e2e-managers`.
+# and Redis, Rucio with its daemons, the FTS service, and the steps of `make e2e-managers`
+# (the *story*: integration/managers/story.py).
 # `make testbed` runs this script. It is not part of `make test`.
 #
 #   tools/testbed.sh             builds, runs the story, and removes everything afterwards
-#   HOLD=1 tools/testbed.sh      keeps the containers until Ctrl-C, also after a failure
+#   HOLD=1 tools/testbed.sh      keeps the containers until Ctrl-C, also if a step fails
 #   KEEP=1 tools/testbed.sh      leaves the images for the next run
 #   PREBUILT=1 tools/testbed.sh  takes the programs of `make build-xrootd`, which must have run on a
 #                                Debian 12 host, instead of compiling them again
@@ -47,7 +48,14 @@ log=$root/.tools/testbed-compose.log
 hold() {
     [ "${HOLD:-}" = 1 ] || return 0
     say "The services run until Ctrl-C"
-    echo "a shell:  $engine exec -it ${project}_story_1 bash  (docker: $project-story-1)"
+    echo "a shell, from another terminal:"
+    if [ "$engine" = podman ]; then
+        # The containers are known only in this mount namespace, and in podman's own folder.
+        echo "  nsenter --target $$ --mount env CONTAINERS_STORAGE_CONF=$CONTAINERS_STORAGE_CONF" \
+            "CONTAINERS_CONF=$CONTAINERS_CONF podman exec -it ${project}_story_1 bash"
+    else
+        echo "  docker exec -it $project-story-1 bash"
+    fi
     sleep infinity
 }
 
