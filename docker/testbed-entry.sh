@@ -1,13 +1,13 @@
 #!/bin/bash
-# Runs one service of the test bed: testbed-entry.sh SERVICE [WORD...]. The service `init` has
-# written keys, passwords and configuration files into the volumes below /facts. Each service mounts
-# only the volumes that it needs.
+# Runs one service of the test bed (testbed.yaml): testbed-entry.sh SERVICE [WORD...]. The service
+# `init` has written the keys, passwords and configuration files into the volumes below /facts. Each
+# service mounts only the volumes that it needs.
 set -euo pipefail
 
 service=$1
 shift
 rucio=/bed/.tools/rucio/bin
-# Variables of Airflow's components, and of the XRootD server of the Ceph pool.
+# Environment variables of Airflow's components, and of the XRootD server of the Ceph pool.
 set -a
 for file in /facts/*/env; do
     # shellcheck disable=SC1090

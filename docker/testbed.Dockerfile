@@ -18,7 +18,7 @@ RUN apt-get update \
        /srv/ceph
 WORKDIR /bed
 COPY tools/requirements-airflow.txt tools/requirements-rucio.txt tools/
-# The secret has the authorities for hosts behind a proxy that decrypts TLS.
+# If a proxy of the host decrypts TLS, the secret contains the authorities of this proxy.
 RUN --mount=type=secret,id=authorities \
     if [ -s /run/secrets/authorities ]; then export PIP_CERT=/run/secrets/authorities; fi \
     && python3 -m venv .venv \
