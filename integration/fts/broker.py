@@ -35,6 +35,12 @@ def has_broker() -> bool:
     return PROGRAM.exists() and find_spec("stomp") is not None
 
 
+def _output(words: list[str], env: Mapping[str, str]) -> bytes:
+    """Run a program. Return everything that it prints."""
+    out, err = subprocess.PIPE, subprocess.STDOUT
+    return subprocess.run(words, env=env, stdout=out, stderr=err, check=False).stdout
+
+
 class Broker:
     """A process of RabbitMQ. Its messages survive a kill."""
 
@@ -147,16 +153,10 @@ virtual_host = "/"
             self.kill()
             words = ["epmd", "-port", str(self._epmd_port), "-kill"]
             until = time.monotonic() + END_SECONDS
-            # The mapper refuses while it still knows the killed node. After its end, it does not
-            # answer.
-            while (
-                b"Cannot connect"
-                not in (
-                    done := subprocess.run(words, env=self._env, capture_output=True, check=False)
-                ).stdout
-                + done.stderr
-            ):
-                assert time.monotonic() < until, done
+            # The mapper refuses to end while the killed node is still registered. The next call
+            # after its end cannot connect.
+            while b"Cannot connect" not in _output(words, self._env):
+                assert time.monotonic() < until, "the port mapper does not end"
                 time.sleep(0.1)
 
     def read(self, count: int, seconds: float = READ_SECONDS) -> list[Json]:

@@ -96,8 +96,8 @@ class Wish:
     :param deadline: time by which the files should be complete, with a time zone.
     :param rate_min: minimum rate for each file in bytes per second.
     :param rate_max: maximum rate for each file in bytes per second.
-    :param passed: the deadline, if it has passed. Of the files without a promise, the
-        endpoint starts those with the earliest deadlines first.
+    :param passed: the deadline, if it has passed. Such a file gets no promise. Among the files
+        without a promise, the endpoint starts those with the earliest deadlines first.
     """
 
     deadline: datetime | None = None
