@@ -139,7 +139,7 @@ def test_a_failed_alternative_is_active_while_another_follows(bed: Bed) -> None:
     }
     assert bed.face.wait(bed.face.submit([file], retry=-1))["job_state"] == "FINISHED"
     found = [(each["t_final_transfer_state"], each["job_state"]) for each in bed.broker.read(2)]
-    # Rucio ignores a message with the state ACTIVE.
+    # Rucio ignores a message with the job state ACTIVE.
     assert found == [("Error", "ACTIVE"), ("Ok", "FINISHED")]
 
 
@@ -210,7 +210,7 @@ def test_a_missing_certificate_is_named(bed: Bed) -> None:
     try:
         face.wait(face.submit([pair("m/anonymous")]))
         bed.await_log("alert certificate required", face)
-        # The broker is down for this service, which still ends when its manager asks for it.
+        # The service ends on request, although it has messages that the broker does not accept.
         assert face.stop() == 0
     finally:
         face.close()

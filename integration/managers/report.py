@@ -80,7 +80,7 @@ class Deadline:
 
 @dataclass
 class Report:
-    """Everything that the bed has measured."""
+    """Everything that a run of the test bed has measured."""
 
     storage: dict[str, str] = field(default_factory=dict)
     steps: dict[str, float] = field(default_factory=dict)
@@ -99,8 +99,8 @@ class Report:
         for leg in self.legs:
             if leg.carried < leg.bytes:
                 found.append(
-                    f"{leg.task}: only {leg.carried / MIB:.1f} MiB of {leg.bytes / MIB:.1f} MiB "
-                    f"left the endpoint of {leg.source}"
+                    f"{leg.task}: the endpoint of {leg.source} sent only "
+                    f"{leg.carried / MIB:.1f} MiB of {leg.bytes / MIB:.1f} MiB"
                 )
             permitted = self._twice_max(leg)
             if leg.twice > permitted:

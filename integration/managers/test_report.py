@@ -38,7 +38,7 @@ def test_a_run_without_problems() -> None:
     [
         (report(dataclasses.replace(LEG, verified=3)), "only 3 of 4 files have the right checksum"),
         (report(dataclasses.replace(LEG, carried=113 * MIB)), "13.0 MiB were sent twice"),
-        (report(dataclasses.replace(LEG, carried=0)), "only 0.0 MiB of 100.0 MiB left"),
+        (report(dataclasses.replace(LEG, carried=0)), "sent only 0.0 MiB of 100.0 MiB"),
         (report(fault=None), "10.0 MiB were sent twice, but only 2.0 MiB are permitted"),
         (report(deadline=Deadline(300.0, 301.0, 4, 4)), "complete 301 s after the start"),
         (report(deadline=Deadline(300.0, 90.0, 3, 4)), "the deadline of only 3 of 4 transfers"),

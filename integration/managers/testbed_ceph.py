@@ -27,7 +27,7 @@ CHECK_SECONDS = 5.0
 
 
 def write_client(cluster: ceph.Cluster) -> None:
-    """Write the configuration and the key of the clients, which have access to one pool only."""
+    """Write the configuration and the key of the clients. The key gives access to one pool only."""
     # Without the capability for the blocklist, dray could not take over from a killed process.
     mon = 'mon allow r, allow command "osd blocklist"'
     osd = f"osd allow rwx pool={POOL}"
@@ -37,7 +37,7 @@ def write_client(cluster: ceph.Cluster) -> None:
 
 
 def make_root() -> None:
-    """Make the folder of the pool that an endpoint exports: a root must exist."""
+    """Make the folder in the pool that the endpoint exports. Endpoints do not make their roots."""
     with tempfile.TemporaryDirectory() as empty:
         words: list[Word] = [find("dray"), "cp", "-r", "--allow-empty", f"{empty}/", POOL_URL]
         subprocess.run(words, check=True)

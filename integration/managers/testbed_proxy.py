@@ -18,7 +18,7 @@ def main(upstream: str) -> None:
     proxy = Proxy(f"{upstream}:{PORT}", listen=("0.0.0.0", PORT))  # noqa: S104 - in a container
 
     class Count(BaseHTTPRequestHandler):
-        """Answers with the present number."""
+        """Answers with the number of bytes that the endpoint has sent so far."""
 
         def do_GET(self) -> None:
             """Answer."""

@@ -109,7 +109,7 @@ class User:
         return self.run("download", f"mock:{name}", "--dir", into, env=env)
 
     def begin(self, *words: str | Path) -> subprocess.Popen[str]:
-        """Start the command slowly. It ends with the scene."""
+        """Start the command with a low rate. The scene ends the command."""
         return self.rucio.start("rucio", *map(str, words), env=self.env(rate=SLOW))
 
     def states(self, name: str) -> dict[str, str]:
@@ -154,7 +154,7 @@ def await_durable(folder: Path, running: subprocess.Popen[str]) -> None:
 
 
 def there(user: User, name: str) -> list[Path]:
-    """Return the files with this name in the endpoint's folders, under final or other names."""
+    """Return all files of the endpoint whose names contain this name, also partial files."""
     return list(user.end.root().rglob(f"*{name}*"))
 
 
