@@ -215,6 +215,8 @@ class Publisher:
             return self._open
         self._close()
         settings = self._settings
+        # The library tries without end to connect with a file that does not exist.
+        self.check(settings)
         place = (settings.host, settings.port)
         connection = stomp.Connection12(
             [place],
