@@ -109,6 +109,12 @@ def copy(
         left = None if timeout_seconds is None else timeout_seconds - (time.monotonic() - began)
         try:
             return _once(words, env, left)
+        except subprocess.TimeoutExpired:
+            raise CopyError(
+                "timed_out",
+                f"cannot copy {source} to {target} within {timeout_seconds:.0f} s; the next try "
+                "resumes (raise --transfer-timeout)",
+            ) from None
         except CopyError as error:
             if error.kind != "lease_held" or time.monotonic() - began > LEASE_SECONDS:
                 raise
@@ -126,13 +132,6 @@ def _once(words: list[str], env: dict[str, str], seconds: float | None) -> Copie
     )
     try:
         out, said = running.communicate(timeout=None if seconds is None else max(seconds, 0.1))
-    except subprocess.TimeoutExpired:
-        _stop(running)
-        raise CopyError(
-            "timed_out",
-            f"cannot copy {words[-2]} to {words[-1]} within {seconds:.0f} s; the next try resumes "
-            "(raise --transfer-timeout)",
-        ) from None
     except BaseException:
         _stop(running)
         raise

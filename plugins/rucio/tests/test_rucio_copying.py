@@ -78,6 +78,19 @@ def test_a_copy_waits_for_the_end_of_an_earlier_one(
     assert copy("/a", "dray://h:1/b", Credentials()).bytes_resumed == 5
 
 
+def test_the_timeout_includes_the_wait_for_an_earlier_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = '{"error": {"kind": "lease_held", "message": "held", "end": "sink"}}'
+    script = (
+        f"if [ -e {tmp_path}/twice ]; then exec sleep 60; fi\n"
+        f"touch {tmp_path}/twice; echo '{held}'; exit 3"
+    )
+    put_program(tmp_path, script, monkeypatch)
+    with pytest.raises(CopyError, match="cannot copy /a to dray://h:1/b within 2 s"):
+        copy("/a", "dray://h:1/b", Credentials(), timeout_seconds=2.0)
+
+
 def test_a_missing_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
