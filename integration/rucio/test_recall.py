@@ -101,6 +101,28 @@ def test_a_killed_endpoint_and_a_lost_submission_cost_no_second_recall(
     assert [one.id for one in recalls] == [f"recall-{request['id']}"]
 
 
+def test_a_long_recall_does_not_shorten_the_wait_for_an_endpoint(
+    scene: Scene, tape: Endpoint
+) -> None:
+    (path,) = new_files(scene, tape, "long", 1, 1000)
+    rule = scene.do("add_rule", name="long", rse="B-DATA")
+    scene.do("submit")
+    (request,) = scene.requests(path.name)
+    await_recalled(tape, request)
+    # The recall has taken two days.
+    scene.do("age_requests", days=2)
+    scene.do("poll")
+    scene.ends["b"].kill()
+    try:
+        scene.do("submit")
+        (request,) = scene.requests(path.name)
+        assert (request["state"], request["retry_count"]) == ("QUEUED", 0)
+    finally:
+        scene.ends["b"].start()
+    assert scene.carry("b", rule, path.name)["state"] == "OK"
+    assert len(scene.requests(path.name)) == 1
+
+
 def test_a_lost_file_fails_with_the_error_of_the_recall(scene: Scene, tape: Endpoint) -> None:
     (path,) = new_files(scene, tape, "gone", 1, 1000)
     path.unlink()

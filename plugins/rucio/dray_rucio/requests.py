@@ -25,11 +25,11 @@ __all__ = [
     "fail",
     "has_others",
     "keep_error",
-    "made_at",
     "note",
     "put_back",
     "queue_again",
     "source_of",
+    "waits_since",
 ]
 
 ERROR_CHARACTERS_MAX = 3900
@@ -43,12 +43,16 @@ IDS_MAX = 500
 
 
 @read_session  # type: ignore[untyped-decorator]
-def made_at(request_id: str, *, session: Session) -> datetime | None:
-    """Return the time at which a request was made, in UTC. Its ``requested_at`` may be empty."""
-    at: datetime | None = session.execute(
-        select(models.Request.created_at).where(models.Request.id == request_id)
-    ).scalar_one_or_none()
-    return at
+def waits_since(request_id: str, *, session: Session) -> datetime | None:
+    """Return the time at which a request was made or its recall from tape ended, in UTC.
+
+    Its ``requested_at`` may be empty.
+    """
+    table = models.Request
+    row = session.execute(
+        select(table.created_at, table.staging_finished_at).where(table.id == request_id)
+    ).one_or_none()
+    return max((at for at in row or () if at is not None), default=None)
 
 
 @transactional_session  # type: ignore[untyped-decorator]

@@ -443,7 +443,7 @@ def _name_of(path: str) -> str:
 
 def may_wait(request_id: str) -> bool:
     """Return true if a request may stay in Rucio's queue."""
-    since = requests.made_at(request_id)
+    since = requests.waits_since(request_id)
     # Rucio's times are UTC without a zone.
     now = datetime.now(timezone.utc).replace(tzinfo=None)
     return since is None or (now - since).total_seconds() < hosts.settings.wait_seconds
