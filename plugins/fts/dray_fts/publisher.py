@@ -40,6 +40,10 @@ DROP_SECONDS = 60.0
 _LOG = logging.getLogger(__name__)
 
 
+class _RefusedError(ConnectionError):
+    """The broker accepted the login, but refused again a message that it had refused before."""
+
+
 class _Events:
     """Receives the frames of one connection. The library calls the methods in its own thread."""
 
@@ -122,7 +126,7 @@ class Publisher:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dray-fts-messages", daemon=True)
         self._open: tuple[Any, _Events] | None = None
-        self._drop_at = 0.0
+        self._drop_at = self._retry_at = 0.0
         # The library logs each fault too, without its cause.
         logging.getLogger("stomp.py").setLevel(logging.CRITICAL)
         self.check(settings)
@@ -155,24 +159,31 @@ class Publisher:
         while not self._stop.wait(pause):
             try:
                 self._drop()
-                rows = self._database.messages(BATCH)
-                pause = IDLE_SECONDS
+                rows = self._next()
                 if rows:
                     self._publish(rows)
-                    pause = 0.0
-                failures = 0
+                pause, failures = 0.0 if rows else IDLE_SECONDS, 0
             except Exception as error:
                 self._close()
                 failures += 1
-                pause = min(PAUSE_FIRST * 2 ** min(failures - 1, 8), PAUSE_MAX)
+                later = pause = min(PAUSE_FIRST * 2 ** min(failures - 1, 8), PAUSE_MAX)
+                if isinstance(error, _RefusedError):
+                    later = max(self._retry_at - time.monotonic(), 0.0)
+                    pause = IDLE_SECONDS
                 where = f"{self._settings.host}:{self._settings.port}"
                 _LOG.warning(
-                    "cannot publish messages at the broker %s: %s; next try in %g s. The messages "
-                    "are kept",
+                    "cannot publish messages at the broker %s: %s; next try in %.0f s. The "
+                    "messages are kept",
                     where,
                     error,
-                    pause,
+                    later,
                 )
+
+    def _next(self) -> Sequence[Row]:
+        """Return the messages to publish now. A message that was refused waits, but not others."""
+        rows = self._database.messages(BATCH)
+        is_early = bool(rows) and rows[0]["tries"] and time.monotonic() < self._retry_at
+        return [] if is_early else rows
 
     def _drop(self) -> None:
         if time.monotonic() < self._drop_at:
@@ -207,8 +218,13 @@ class Publisher:
         found, missing = events.await_receipts(sent)
         failed = [row["message_id"] for row in rows if str(row["message_id"]) not in found]
         self._database.tried([int(each) for each in found], failed)
-        if failed:
-            raise ConnectionError(events.answer or missing or fault)
+        if not failed:
+            return
+        cause, tries = events.answer or missing or fault, rows[0]["tries"]
+        if tries == 0:
+            raise ConnectionError(cause)
+        self._retry_at = time.monotonic() + min(PAUSE_FIRST * 2 ** min(tries, 8), PAUSE_MAX)
+        raise _RefusedError(cause)
 
     def _connected(self) -> tuple[Any, _Events]:
         if self._open is not None and not self._open[1].is_over:
