@@ -122,6 +122,30 @@ def limit_recalls(seconds: int) -> None:
     recall.ONLINE_SECONDS = seconds
 
 
+def recalled_paths(names: list[str]) -> list[str]:
+    """Return the path at each of these RSEs for a file that the first one has recalled."""
+    from types import SimpleNamespace
+
+    from rucio.common.constants import DEFAULT_VO
+    from rucio.core.rse import RseData, get_rse_id
+
+    from dray_rucio.sending import Sender, site_of
+
+    rses = [RseData(get_rse_id(name, vo=DEFAULT_VO)) for name in names]
+    for rse in rses:
+        rse.ensure_loaded(load_name=True, load_attributes=True)
+    sources = [SimpleNamespace(rse=rse) for rse in rses]
+    hop = SimpleNamespace(
+        rws=SimpleNamespace(request_id="r"),
+        sources=sources,
+        source_protocol=lambda _at: SimpleNamespace(attributes={"prefix": "/rse"}),
+        source_url=lambda _at: "root://h//rse/x",
+    )
+    sender = Sender("dray://h:1", [hop], logging.log)
+    sender.recalled = SimpleNamespace(to="/fast/x", id="recall-r")  # type: ignore[assignment]
+    return [sender._source_path(site_of(rse), index) for index, rse in enumerate(rses)]
+
+
 def staging_times(names: list[str]) -> list[bool]:
     """Return for each archived request of these files if it has the times of its recall."""
     from rucio.db.sqla import models
@@ -501,6 +525,7 @@ KNOWN = (
     limit_recalls,
     register_plug_in,
     set_distance,
+    recalled_paths,
     staging_times,
     upload,
     register,

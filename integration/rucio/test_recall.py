@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -121,6 +122,13 @@ def test_a_long_recall_does_not_shorten_the_wait_for_an_endpoint(
         scene.ends["b"].start()
     assert scene.carry("b", rule, path.name)["state"] == "OK"
     assert len(scene.requests(path.name)) == 1
+
+
+@pytest.mark.usefixtures("tape")
+def test_only_the_recalled_replica_is_read_from_the_fast_root(scene: Scene) -> None:
+    first, second = scene.do("recalled_paths", names=["T-TAPE", "A-DATA"])
+    assert first == "/fast/x"
+    assert second == f"{urlsplit(scene.rse('a', 'data')['attributes']['dray_url']).path}/x"
 
 
 def test_a_lost_file_fails_with_the_error_of_the_recall(scene: Scene, tape: Endpoint) -> None:

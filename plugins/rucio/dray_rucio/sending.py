@@ -182,7 +182,8 @@ class Sender:
 
     def _source_path(self, here: Site, index: int) -> str:
         """Return the API path at a source."""
-        if self.recalled is not None and self.recalled.to is not None:
+        # Rucio adds other replicas on disk to a source that needs a recall.
+        if index == 0 and self.recalled is not None and self.recalled.to is not None:
             return self.recalled.to
         return here.path(self._path([name_of(each, index) for each in self._transfers]))
 
