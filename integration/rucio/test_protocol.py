@@ -270,7 +270,8 @@ def test_an_upload_survives_a_kill_of_the_endpoint(user: User, rse: str) -> None
     log = COLOURS.sub("", user.rucio.said(local.name))
     assert "Successfully uploaded file" in log, log
     sent, _ = counts(log)
-    assert sent < SIZE + 2 * DURABLE, log
+    # Without a resume, the copy would send the durable data again.
+    assert sent < SIZE + DURABLE, log
     (remote,) = there(user, local.name)
     assert tree.hash_file(remote) == tree.hash_file(local)
     assert user.states(local.name) == {rse: "AVAILABLE"}
