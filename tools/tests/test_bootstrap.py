@@ -108,6 +108,9 @@ class Host:
             path.touch()
         (self.system / "usr" / "bin").mkdir(parents=True)
         self.program("python3", f'exec {sys.executable} "$@"', self.system / "usr" / "bin")
+        broker = self.system / "usr" / "lib" / "rabbitmq" / "bin"
+        broker.mkdir(parents=True, exist_ok=True)
+        self.program("rabbitmq-server", "exit 0", broker)
         servers = ("mkfs.xfs", "nginx", "glusterd", "glusterfs", "globus-gridftp-server")
         for name in (*servers, "debootstrap"):
             (self.system / "usr" / "sbin").mkdir(parents=True, exist_ok=True)
@@ -205,6 +208,7 @@ def test_a_bare_host_gets_one_list_of_all_packages(host: Host) -> None:
         "libglobus-ftp-client2",
         "libmagic1",
         "python3-m2crypto",
+        "rabbitmq-server",
         "iperf3",
         "lintian",
         "debootstrap",
