@@ -55,7 +55,7 @@ def ended(client: Client, id: str = "t") -> Transfer:
     """Wait until the transfer is cancelled and its partial data is removed."""
     until(lambda: client.transfer(id).state == "cancelled", "it is not cancelled")
     until(
-        lambda: any("purged" in said for said in client.transfer(id).notices),
+        lambda: any("purge" in said for said in client.transfer(id).notices),
         "no notice of the purge",
     )
     return client.transfer(id)
