@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from integration.harness.program import ROOT, Bench, find_program
+from integration.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+    from pathlib import Path
 
 OUT = ROOT / "integration" / "out"
 #: Test files that take the longest. They start first, so that no worker runs one alone at the end.
@@ -84,10 +83,9 @@ def program() -> Path:
 def folder() -> Iterator[Path]:
     """Yield a new folder that other users may read."""
     # Do not use tmp_path: pytest keeps it for three runs, and it may have gigabytes.
-    path = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+    with scratch_folder() as path:
+        path.chmod(0o755)
+        yield path
 
 
 @pytest.fixture

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +10,7 @@ from dray.testing.endpoints import Endpoint
 from integration.endpoint.raw import shipped_program
 from integration.fts.face import Face, has_client
 from integration.fts.pems import make_pems
+from integration.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,23 +19,22 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def face() -> Iterator[Face]:
     """Yield a running service with two endpoints, ``a`` and ``b``."""
-    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
-    ends: dict[str, Endpoint] = {}
-    face: Face | None = None
-    (folder / "ca").mkdir()
-    authority, pems = make_pems(folder / "ca")
-    try:
-        for name in ("a", "b"):
-            end = Endpoint(folder / name, name=f"{name}.example", program=shipped_program())
-            ends[name] = end.start()
-        face = Face(folder / "face", ends, authority.file, pems).start()
-        yield face
-    finally:
-        if face is not None:
-            face.close()
-        for end in ends.values():
-            end.close()
-        shutil.rmtree(folder, ignore_errors=True)
+    with scratch_folder() as folder:
+        ends: dict[str, Endpoint] = {}
+        face: Face | None = None
+        (folder / "ca").mkdir()
+        authority, pems = make_pems(folder / "ca")
+        try:
+            for name in ("a", "b"):
+                end = Endpoint(folder / name, name=f"{name}.example", program=shipped_program())
+                ends[name] = end.start()
+            face = Face(folder / "face", ends, authority.file, pems).start()
+            yield face
+        finally:
+            if face is not None:
+                face.close()
+            for end in ends.values():
+                end.close()
 
 
 @pytest.fixture

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,9 +14,11 @@ from integration.endpoint.raw import shipped_program
 from integration.fts.broker import PASSWORD, Broker, has_broker
 from integration.fts.face import Face
 from integration.fts.pems import make_pems
+from integration.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = [
     pytest.mark.server,
@@ -88,13 +88,8 @@ class Bed:
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
     """Yield a running bed."""
-    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
-    made = Bed(folder)
-    try:
+    with scratch_folder() as folder, contextlib.closing(Bed(folder)) as made:
         yield made
-    finally:
-        made.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pair(name: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON

@@ -5,16 +5,14 @@ Nothing of dray is installed in the environment of Rucio. The RSEs have the attr
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
+import contextlib
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from integration.fts.scene import MIB, READY_SECONDS, SITES, Scene, adler32
+from integration.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,13 +25,8 @@ LARGE = 24 * MIB
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
     """Yield a scene with the RSEs ``A-RSE``, ``B-RSE`` and ``C-RSE``."""
-    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
-    made = Scene(folder, SITES)
-    try:
+    with scratch_folder() as folder, contextlib.closing(Scene(folder, SITES)) as made:
         yield made
-    finally:
-        made.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_nothing_of_dray_is_installed_in_rucio(scene: Scene) -> None:

@@ -5,11 +5,8 @@ The poller never runs.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
+import contextlib
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,9 +14,11 @@ import pytest
 from integration.fts.broker import DESTINATION, PASSWORD, USER, Broker, has_broker
 from integration.fts.pems import make_pems
 from integration.fts.scene import MIB, READY_SECONDS, SITES, Scene, adler32
+from integration.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = [
     pytest.mark.server,
@@ -71,13 +70,8 @@ class Bed:
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
     """Yield a running bed."""
-    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
-    made = Bed(folder)
-    try:
+    with scratch_folder() as folder, contextlib.closing(Bed(folder)) as made:
         yield made
-    finally:
-        made.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def ended(bed: Bed, state: str, *names: str) -> list[dict[str, Any]]:

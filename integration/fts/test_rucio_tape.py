@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
+import contextlib
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from integration.fts.scene import MIB, Scene, adler32
+from integration.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
@@ -22,9 +21,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
     """Yield a scene with the disk ``B-RSE`` and the tape ``T-TAPE`` with its disk ``T-DISK``."""
-    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
-    made = Scene(folder, ("a", "b", "t"))
-    try:
+    with scratch_folder() as folder, contextlib.closing(Scene(folder, ("a", "b", "t"))) as made:
         tape = made.rse("t", "tape", "slow", staging_buffer="T-DISK")
         disk = made.rse("t", "tape", "fast")
         buffer = made.rse("t", "buffer", "fast", archive_timeout="600")
@@ -36,9 +33,6 @@ def scene() -> Iterator[Scene]:
         pairs = [["T-TAPE", "T-DISK"], ["T-TAPE", "B-RSE"], ["A-RSE", "T-BUFFER"]]
         made.do("make_rses", rses=rses, distances=pairs)
         yield made
-    finally:
-        made.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def tape_file(scene: Scene, root: str, folder: str, name: str) -> Path:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,9 +13,11 @@ from integration.endpoint.raw import shipped_program
 from integration.fts.face import Face, run_client
 from integration.fts.pems import make_pems
 from integration.fts.scene import MIB, TAPE_ROOTS
+from integration.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
@@ -43,28 +42,27 @@ tape = true
 @pytest.fixture(scope="module")
 def face() -> Iterator[Face]:
     """Yield a service with the endpoints ``t``, which has a tier, and ``b``."""
-    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
-    ends: dict[str, Endpoint] = {}
-    made: Face | None = None
-    (folder / "ca").mkdir()
-    authority, pems = make_pems(folder / "ca")
-    try:
-        for name, config in (("a", {}), ("b", {}), ("t", {"rate": "8MiB/s"})):
-            ends[name] = Endpoint(
-                folder / name,
-                name=f"{name}.example",
-                program=shipped_program(),
-                roots=TAPE_ROOTS if name == "t" else (Root(),),
-                config=config,
-            ).start()
-        made = Face(folder / "face", ends, authority.file, pems, PREFIXES).start()
-        yield made
-    finally:
-        if made is not None:
-            made.close()
-        for end in ends.values():
-            end.close()
-        shutil.rmtree(folder, ignore_errors=True)
+    with scratch_folder() as folder:
+        ends: dict[str, Endpoint] = {}
+        made: Face | None = None
+        (folder / "ca").mkdir()
+        authority, pems = make_pems(folder / "ca")
+        try:
+            for name, config in (("a", {}), ("b", {}), ("t", {"rate": "8MiB/s"})):
+                ends[name] = Endpoint(
+                    folder / name,
+                    name=f"{name}.example",
+                    program=shipped_program(),
+                    roots=TAPE_ROOTS if name == "t" else (Root(),),
+                    config=config,
+                ).start()
+            made = Face(folder / "face", ends, authority.file, pems, PREFIXES).start()
+            yield made
+        finally:
+            if made is not None:
+                made.close()
+            for end in ends.values():
+                end.close()
 
 
 def make(face: Face, name: str, size: int = 1000, end: str = "t", root: str = "slow") -> bytes:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
+import contextlib
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dray.testing.endpoints import Endpoint
 from integration.endpoint.raw import shipped_program
+from integration.harness.scratch import scratch_folder
 from integration.rucio.scene import RucioScene
 from integration.rucio.server import PYTHON_PATH, Rucio
 from integration.rucio.settings import merged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from dray.client import Transfer
     from integration.rucio.settings import Settings
@@ -140,11 +139,6 @@ class Scene(RucioScene):
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
     """Yield a scene with the RSEs ``A-DATA``, ``B-DATA`` and ``C-DATA``."""
-    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
-    made = Scene(folder)
-    try:
+    with scratch_folder() as folder, contextlib.closing(Scene(folder)) as made:
         made.do("make_rses", rses=[made.rse(site, "data") for site in SITES])
         yield made
-    finally:
-        made.close()
-        shutil.rmtree(folder, ignore_errors=True)

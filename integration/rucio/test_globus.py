@@ -6,16 +6,13 @@ collection exports the folder of ``D``. This endpoint does not run, because Glob
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
-import shutil
-import tempfile
 import threading
 import time
 import zlib
 from configparser import ConfigParser
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,11 +21,13 @@ from integration.globus import documents
 from integration.globus.service import CLIENT_ID, CLIENT_SECRET, Answer, Fault, Service
 from integration.globus.tasks import Behaviour
 from integration.harness.program import ROOT
+from integration.harness.scratch import scratch_folder
 from integration.rucio.scene import RucioScene
 from integration.rucio.server import PYTHON_PATH, Rucio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 MIB = 1 << 20
@@ -134,13 +133,8 @@ def _entry_points(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def running() -> Iterator[GlobusScene]:
     """Yield a scene."""
-    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
-    made = GlobusScene(folder)
-    try:
+    with scratch_folder() as folder, contextlib.closing(GlobusScene(folder)) as made:
         yield made
-    finally:
-        made.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from pathlib import Path
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from integration.harness.scratch import scratch_folder
 from integration.rucio.conftest import Scene
 from integration.rucio.test_rules import MIB, adler32
 
@@ -25,13 +23,13 @@ POLICY = {f"package-{vo}": "dray_rucio.vo_policy" for vo in VOS}
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
     """Yield a scene in which each VO has the RSEs ``A-VO`` and ``B-VO``, with its own folders."""
-    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
-    made = Scene(folder, sections={"common": {"multi_vo": "True"}, "policy": POLICY}, vos=VOS)
-    try:
+    with (
+        scratch_folder() as folder,
+        contextlib.closing(
+            Scene(folder, sections={"common": {"multi_vo": "True"}, "policy": POLICY}, vos=VOS)
+        ) as made,
+    ):
         yield made
-    finally:
-        made.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

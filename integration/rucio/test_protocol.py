@@ -233,11 +233,10 @@ def test_a_link_is_uploaded_as_its_file(user: User, rse: str) -> None:
     assert remote.read_bytes() == local.read_bytes()
 
 
-def test_an_upload_and_a_download_resume_after_a_kill_of_the_client(user: User, rse: str) -> None:
-    local = user.file(SIZE)
-    words: tuple[str | Path, ...] = ("upload", "--rse", rse, "--scope", "mock", local)
+def kill_and_repeat(user: User, folder: Path, *words: str | Path) -> None:
+    """Kill a command when bytes in ``folder`` are durable, and run it again: it must resume."""
     running = user.begin(*words)
-    await_durable(user.end.root("cli"), running)
+    await_durable(folder, running)
     # Only the command is killed, and not the program `dray` that it has started.
     running.kill()
     running.wait()
@@ -245,18 +244,15 @@ def test_an_upload_and_a_download_resume_after_a_kill_of_the_client(user: User, 
     sent, resumed = counts(log)
     assert resumed >= DURABLE // 2, log
     assert sent + resumed == SIZE, log
+
+
+def test_an_upload_and_a_download_resume_after_a_kill_of_the_client(user: User, rse: str) -> None:
+    local = user.file(SIZE)
+    kill_and_repeat(user, user.end.root("cli"), "upload", "--rse", rse, "--scope", "mock", local)
     (remote,) = there(user, local.name)
     assert tree.hash_file(remote) == tree.hash_file(local)
     into = user.folder / "down"
-    words = ("download", f"mock:{local.name}", "--dir", into)
-    running = user.begin(*words)
-    await_durable(user.folder, running)
-    running.kill()
-    running.wait()
-    log = user.run(*words)
-    sent, resumed = counts(log)
-    assert resumed >= DURABLE // 2, log
-    assert sent + resumed == SIZE, log
+    kill_and_repeat(user, user.folder, "download", f"mock:{local.name}", "--dir", into)
     assert tree.hash_file(into / "mock" / local.name) == tree.hash_file(local)
 
 

@@ -50,6 +50,14 @@ def await_recalled(tape: Endpoint, *requests: dict[str, Any], state: str = "stag
                 time.sleep(0.1)
 
 
+def await_copied(scene: Scene, rule: str, path: Path) -> None:
+    """Wait for the copy of the newest request for a file, after which the rule must be complete."""
+    scene.await_ended("b", scene.requests(path.name)[-1])
+    scene.do("poll")
+    scene.do("finish")
+    assert scene.do("rule", id=rule)["state"] == "OK"
+
+
 def test_files_on_tape_are_recalled_and_copied(scene: Scene, tape: Endpoint) -> None:
     files = new_files(scene, tape, "ontape", 3, MIB)
     names = [path.name for path in files]
@@ -166,10 +174,7 @@ def test_a_deleted_rule_ends_the_recall(scene: Scene, tape: Endpoint) -> None:
     scene.do("poll")
     scene.do("submit")
     # The request of the first rule is archived as submitted.
-    scene.await_ended("b", scene.requests(path.name)[-1])
-    scene.do("poll")
-    scene.do("finish")
-    assert scene.do("rule", id=rule)["state"] == "OK"
+    await_copied(scene, rule, path)
 
 
 def test_a_recall_that_takes_too_long_is_cancelled_and_tried_again(
@@ -194,10 +199,7 @@ def test_a_recall_that_takes_too_long_is_cancelled_and_tried_again(
     await_recalled(tape, scene.requests(path.name)[-1])
     scene.do("poll")
     scene.do("submit")
-    scene.await_ended("b", scene.requests(path.name)[-1])
-    scene.do("poll")
-    scene.do("finish")
-    assert scene.do("rule", id=rule)["state"] == "OK"
+    await_copied(scene, rule, path)
 
 
 def test_why_and_eta_describe_a_recall(scene: Scene, tape: Endpoint) -> None:

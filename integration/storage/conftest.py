@@ -12,6 +12,7 @@ import pytest
 
 from integration.conftest import OUT
 from integration.harness.program import find_program
+from integration.harness.scratch import scratch_folder
 from integration.storage import network
 from integration.storage.ceph import Cluster, find_missing
 from integration.storage.gluster import SHARDED, Gluster, Volume
@@ -37,29 +38,27 @@ def _cluster(name: str, **options: Any) -> Iterator[Cluster]:  # noqa: ANN401
         pytest.skip(reason)
     # Do not use a folder of pytest: pytest keeps its folders, and only their owner can read them.
     # The cluster's folder may have gigabytes, and other users must read its configuration.
-    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
-    folder.chmod(0o755)
-    cluster = Cluster(folder, **options)
-    try:
-        yield cluster.start()
-    finally:
-        cluster.close()
-        # Keep the logs, which are small at the default log level.
-        kept = _kept(f"ceph-{name}")
-        shutil.rmtree(kept, ignore_errors=True)
-        if (folder / "log").exists():
-            shutil.copytree(folder / "log", kept)
-        shutil.rmtree(folder, ignore_errors=True)
+    with scratch_folder() as folder:
+        folder.chmod(0o755)
+        cluster = Cluster(folder, **options)
+        try:
+            yield cluster.start()
+        finally:
+            cluster.close()
+            # Keep the logs, which are small at the default log level.
+            kept = _kept(f"ceph-{name}")
+            shutil.rmtree(kept, ignore_errors=True)
+            if (folder / "log").exists():
+                shutil.copytree(folder / "log", kept)
 
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Path]:
     """Yield a folder for stock servers. Its library makes them listen on the loopback only."""
-    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
-    folder.chmod(0o755)
-    compile_loopback(folder)
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    with scratch_folder() as folder:
+        folder.chmod(0o755)
+        compile_loopback(folder)
+        yield folder
 
 
 @pytest.fixture(scope="session")

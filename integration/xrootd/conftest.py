@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from integration.conftest import FAILED, OUT
+from integration.harness.scratch import scratch_folder
 from integration.xrootd.http import PLUGIN, make_certificates
 from integration.xrootd.servers import PROGRAM, SHIM, Scene, compile_loopback, copy_programs, give
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Path]:
     """Yield a folder with the library that makes servers listen on the loopback only."""
     # Do not use pytest's folder, because other users cannot enter it.
-    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
-    folder.chmod(0o755)
-    compile_loopback(folder)
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    with scratch_folder() as folder:
+        folder.chmod(0o755)
+        compile_loopback(folder)
+        yield folder
 
 
 @pytest.fixture(scope="session")
