@@ -55,7 +55,10 @@ __all__ = [
 ATTRIBUTE = "dray_recall"
 """Attribute of a tape RSE: ``False`` leaves its recalls to another transfertool."""
 PIN_SECONDS = 172_800
-"""Time for which the file stays online if the request has no lifetime, as with FTS."""
+"""Maximum time for which the file stays online, if nothing ends its pin earlier, as with FTS.
+
+The end of the copy ends the pin. A rule that is deleted after the recall does not.
+"""
 ONLINE_SECONDS = 43_200
 """Default of Rucio's setting ``[conveyor] bring_online``: the maximum duration of a recall."""
 _LOG = logging.getLogger(__name__)
@@ -101,14 +104,13 @@ def begin(hop: Any) -> Staged:  # noqa: ANN401 - Rucio's DirectTransfer
         raise NotSubmittedError(hop.src.rse.name, error) from error
     id = recall_id(hop.rws.request_id)
     try:
-        known = hosts.ask(host, lambda client: client.staging(id))
-        # In these two states, another request with the same id starts a new recall.
-        if known.state not in ("failed", "evicted"):
-            return known
+        known = staging.find(host, id)
     except DrayError as error:
-        if error.kind != "not_found":
-            raise NotSubmittedError(hop.src.rse.name, error) from error
-    seconds = staging.lifetime_of(hop) or PIN_SECONDS
+        raise NotSubmittedError(hop.src.rse.name, error) from error
+    # In these two states, another request with the same id starts a new recall.
+    if known is not None and known.state not in ("failed", "evicted"):
+        return known
+    seconds = min(staging.lifetime_of(hop) or PIN_SECONDS, PIN_SECONDS)
     return staging.ask(host, hop, id=id, pin_seconds=seconds, lifetime_seconds=seconds)
 
 
@@ -154,12 +156,9 @@ def _reports_of(
     late = None if transfer is None or transfer.is_terminal else _late(transfer)
     if transfer is not None and not transfer.is_terminal and late is None:
         return {}
-    try:
-        staged = hosts.ask(host, lambda client: client.staging(id))
-    except DrayError as error:
-        if error.kind == "not_found":
-            return None
-        raise
+    staged = staging.find(host, id)
+    if staged is None:
+        return None
     # An evicted copy is staged again by the next submission.
     if staged.state in ("staged", "evicted"):
         started, ended = _times(transfer)

@@ -97,14 +97,24 @@ def ask(
         raise NotSubmittedError(rse.name, error) from error
 
 
-def reports(host: str, id: str, requests_of: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the reports of a staged copy. ``None`` if the endpoint does not know it."""
+def find(host: str, id: str) -> Staged | None:
+    """Return a staged copy. ``None`` if the endpoint does not know it.
+
+    :raises DrayError: if the endpoint refuses or does not answer.
+    """
     try:
-        staged = hosts.ask(host, lambda client: client.staging(id))
+        return hosts.ask(host, lambda client: client.staging(id))
     except DrayError as error:
         if error.kind == "not_found":
             return None
         raise
+
+
+def reports(host: str, id: str, requests_of: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the reports of a staged copy. ``None`` if the endpoint does not know it."""
+    staged = find(host, id)
+    if staged is None:
+        return None
     if staged.state not in ENDED:
         return {}
     transfer = hosts.ask(host, lambda client: client.query([id])).get(id)
