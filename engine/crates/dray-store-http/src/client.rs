@@ -459,14 +459,7 @@ fn meaning(status: u16) -> (ErrorKind, &'static str) {
             "run the same command again when no program writes to the file",
         ),
         423 | 425 | 429 | 503 => (ErrorKind::Busy, "try again later"),
-        500..=599 => (
-            ErrorKind::Other,
-            "look for the cause in the log of the web server",
-        ),
-        _ => (
-            ErrorKind::Other,
-            "look for the cause in the log of the web server",
-        ),
+        _ => (ErrorKind::Other, "look for the cause in the server's log"),
     }
 }
 
