@@ -69,7 +69,7 @@ fn paths(cp: &Cp) -> Vec<OsString> {
 }
 
 /// Returns the error for a dry run with a `globus://` URL.
-pub(crate) fn refuse_plan() -> Error {
+pub(crate) fn plan_error() -> Error {
     usage(
         "dray plan and --dry-run do not support globus:// URLs, because only Globus can list a \
          collection",

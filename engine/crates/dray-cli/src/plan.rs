@@ -53,7 +53,7 @@ enum Fate {
 /// Runs `dray plan`. If `shows_layout` is true, also shows the targets of each range.
 pub(crate) fn run(what: &What, owed: &Owed, who: &Who, shows_layout: bool) -> Result<Exit, Stop> {
     if globus::is_meant(&what.paths) {
-        return Err(globus::refuse_plan().into());
+        return Err(globus::plan_error().into());
     }
     if third_party::is_meant(&what.paths) {
         if shows_layout {
