@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 OBJECT_BYTES = 256 << 10
 LARGE_BYTES = 5 * OBJECT_BYTES + 1234
-#: Maximum seconds of a first run. A longer run counts as a hang. No retry of dray waits longer than
-#: some seconds.
-RUN_SECONDS = 40.0
+#: Maximum seconds of a first run. A longer run counts as a hang. The longest recovery is that from a
+#: stuck lock of an endpoint's database: SQLite tries each read and each write for 10 s before it
+#: reports the lock, so the recovery takes about 33 s on an idle host.
+RUN_SECONDS = 120.0
 #: Seconds after which a permanent fault of an endpoint ends.
 STAY_SECONDS = 2.5
 #: Option for the buffers of a copy. Allocating the default of 256 MiB would take longer than the
