@@ -11,6 +11,7 @@ use super::channel::Channel;
 use super::handler::Handler;
 use super::handshake::Greeting;
 use super::passive::ListenerState;
+use super::pending::PendingSlot;
 use super::sniff::{self, FirstBytes};
 use super::socket::{self, Socket};
 use super::{Caller, fail};
@@ -116,11 +117,15 @@ impl ListenerState {
             let running = Running(&self.running);
             let stream = Arc::new(stream);
             let own = Arc::clone(&stream);
+            // Admit the connection here and not in its thread, so that connections are admitted in
+            // the order in which they arrived. Otherwise the late thread of an older connection
+            // could evict a newer one.
+            let pending = self.pending.admit(&stream);
             let started = thread::Builder::new()
                 .name("dray-session".to_owned())
                 .spawn_scoped(scope, move || {
                     let _running = running;
-                    self.attended(own, peer, handler, None);
+                    self.attended(own, peer, pending, handler, None);
                 });
             if let Err(error) = started {
                 let lack = refused(&error);
@@ -134,7 +139,8 @@ impl ListenerState {
     pub(super) fn attend(&self, unattended: &Receiver<Unattended>, handler: &dyn Handler) {
         for Unattended { stream, peer, lack } in unattended {
             if !self.is_stopping.load(Ordering::Acquire) {
-                self.attended(stream, peer, handler, Some(&lack));
+                let pending = self.pending.admit(&stream);
+                self.attended(stream, peer, pending, handler, Some(&lack));
             }
         }
     }
@@ -144,10 +150,11 @@ impl ListenerState {
         &self,
         stream: Arc<TcpStream>,
         peer: SocketAddr,
+        pending: PendingSlot<'_>,
         handler: &dyn Handler,
         lack: Option<&Error>,
     ) {
-        let serve = AssertUnwindSafe(|| self.connection(stream, peer, handler, lack));
+        let serve = AssertUnwindSafe(|| self.connection(stream, peer, pending, handler, lack));
         let died = |_| {
             Err(fail::internal(
                 "serve a connection",
@@ -166,6 +173,7 @@ impl ListenerState {
         &self,
         stream: Arc<TcpStream>,
         peer: SocketAddr,
+        pending: PendingSlot<'_>,
         handler: &dyn Handler,
         lack: Option<&Error>,
     ) -> Result<()> {
@@ -174,7 +182,6 @@ impl ListenerState {
         let patience = lack.map_or(handshake, |_| handshake.min(PORTER_TIME));
         let until = Instant::now() + patience;
         socket::prepare(&stream).map_err(failed)?;
-        let pending = self.pending.admit(&stream);
         let first = match sniff::look(&stream, patience) {
             // Do not report a peer that closes the connection without sending anything.
             Ok(FirstBytes::Nothing) if pending.is_held() => return Ok(()),
