@@ -11,6 +11,8 @@ SHELL := bash
 ENV := . .venv/dray-env.sh &&
 CARGO := $(ENV) cd engine && cargo
 PYTEST := $(ENV) python -m pytest
+# The same, but tests that failed beside other tests run again alone.
+PYTEST_TWICE := $(ENV) python tools/python_tests.py
 # Absolute and exported, so that cargo, setuptools-rust and the tests all mean the same folder.
 override CARGO_TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),engine/target))
 export CARGO_TARGET_DIR
@@ -79,7 +81,7 @@ develop-release: develop ## The same with the engine optimised
 
 unit: setup develop ## Unit, property and virtual-time tests: no servers, under five minutes
 	$(ENV) python tools/rust_tests.py
-	$(PYTEST) -m "not slow and not server and not bench and not celery" \
+	$(PYTEST_TWICE) -m "not slow and not server and not bench and not celery" \
 		-n 2 --dist loadfile $(ARGS)
 
 check: setup ## Format, lints, types, house and layer rules, dependency audit
@@ -96,7 +98,7 @@ integration: setup build build-xrootd build-sim develop ## Tests that need more 
 	$(CARGO) build --locked -p dray-store-xrootd --example conformance
 	$(CARGO) build --locked -p dray-store-gridftp -p dray-store-rados --examples
 	$(CARGO) build --locked -p dray-store --example posix_conformance
-	$(PYTEST) -m "(slow or server) and not full and not bench and not celery" \
+	$(PYTEST_TWICE) -m "(slow or server) and not full and not bench and not celery" \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test: check unit ## Everything that every change must pass: checks, unit tests, simulator, integration tests
@@ -120,7 +122,7 @@ test-full: setup build build-xrootd build-sim develop ## Faults in full: 20 mome
 # worker starts clusters of its own.
 test-storage: setup build build-xrootd develop ## Real storage clusters (Ceph, GlusterFS) with faults and stock clients: 10 minutes; a part is in `make test`
 	$(CARGO) build --locked -p dray-store-rados --examples
-	$(PYTEST) -m "(slow or server or full) and not bench" integration/storage \
+	$(PYTEST_TWICE) -m "(slow or server or full) and not bench" integration/storage \
 		-n 3 --dist loadfile $(ARGS)
 
 test-docker: ## Two endpoints and a client in containers, with docker or podman; KEEP=1 keeps the images

@@ -3,6 +3,10 @@
 `cargo test` runs one test program after another. Many of the programs wait for sockets and timers,
 so one program at a time leaves half of a two-core host idle.
 
+On a busy host a test can miss a time limit because other tests use the processors. A test program
+that failed therefore runs a second time, alone. If it passes then, the run succeeds and names the
+program. If many programs fail, the busy host is not the cause, and no program runs again.
+
     python tools/rust_tests.py [--jobs N] [-- ARGUMENTS OF THE TEST PROGRAMS]
 """
 
@@ -22,6 +26,8 @@ WORKSPACE = Path(__file__).resolve().parent.parent / "engine"
 # The longest test programs start first, so that all cores stay busy until the end.
 LONGEST = ("dray-sim/experiments", "dray-sim/seeds", "dray-runtime/slow_target", "dray-cli/cli")
 CARGO_TEST = ("cargo", "test", "--locked", "--workspace")
+# Largest number of failed test programs that run again.
+RERUN_MAX = 3
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,25 @@ def run_all(programs: list[TestProgram], jobs: int, arguments: list[str]) -> lis
     return outcomes
 
 
+def run_again(outcomes: list[Outcome], arguments: list[str]) -> list[str]:
+    """Run the failed programs again, one after another; return the names of those that fail twice.
+
+    If more than `RERUN_MAX` programs failed, none runs again, and all their names are returned.
+    """
+    failed = sorted((each for each in outcomes if each.code != 0), key=lambda it: it.program.name)
+    if len(failed) > RERUN_MAX:
+        return [outcome.program.name for outcome in failed]
+    twice = []
+    for outcome in failed:
+        print(f"{outcome.program.name} failed; it runs again without other programs.", flush=True)
+        (again,) = run_all([outcome.program], 1, arguments)
+        if again.code == 0:
+            print(f"Failed beside other programs, and passed alone: {outcome.program.name}")
+        else:
+            twice.append(outcome.program.name)
+    return twice
+
+
 def main() -> int:
     """Compile and run all tests; return 1 if a test program or a documentation test failed."""
     parser = argparse.ArgumentParser(description="Compile and run all Rust tests.")
@@ -106,7 +131,7 @@ def main() -> int:
     parser.add_argument("arguments", nargs="*", help="arguments of the test programs")
     options = parser.parse_args()
     outcomes = run_all(compile_tests(), options.jobs, options.arguments)
-    failed = sorted(outcome.program.name for outcome in outcomes if outcome.code != 0)
+    failed = run_again(outcomes, options.arguments)
     documentation = subprocess.run([*CARGO_TEST, "--doc", "--quiet"], cwd=WORKSPACE, check=False)
     if failed:
         print(f"{len(failed)} of {len(outcomes)} test programs failed: {', '.join(failed)}")
