@@ -34,7 +34,7 @@ MIB = tree.MIB
 #: With these limits a session gets at most 15 MiB for its buffers (as in integration/endpoint).
 LIMITS = {"memory": "64MiB", "transfers_active": 4}
 #: Maximum number of bytes that are sent again after an endpoint has ended: the buffers, and one
-#: sync group (docs/explanation/what-is-safe.md).
+#: sync group (docs/explanation/durability.md).
 RESENT_BYTES_MAX = 15 * MIB + 64 * MIB
 #: Name of the file with OpenLineage's events, one on each line, beside the folder of the Airflow.
 LINEAGE = "lineage.jsonl"

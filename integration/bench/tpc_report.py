@@ -105,7 +105,7 @@ READING = """\
   relative to XRootD if the two ends had separate processors.
 - With many small files, some of XRootD's own copies fail with the error *tpc authorization
   expired*, because the source's server does not answer the request that opens the file ([what could
-  go wrong](../design/xrootd.md#what-could-go-wrong-and-what-is-done)). If this happens to dray,
+  go wrong](../design/xrootd.md#faults-and-their-handling)). If this happens to dray,
   dray sends its request again.
 - On the loopback, both ends and both sides of the kernel's network code share the processors. Over
   a path, both ends are on one host in separate network namespaces. A program in user space emulates

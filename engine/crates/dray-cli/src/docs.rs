@@ -13,7 +13,7 @@ docs.rs, then run `dray docs-cli > docs/reference/cli.md`. -->
 ";
 
 const TAIL: &str = "\
-## What SRC and DST mean
+## Meaning of SRC and DST
 
 The meaning follows from the spelling, never from what exists at the destination.
 
@@ -80,7 +80,7 @@ usage error.
 | `bottleneck` | the stage that took the most time; null if no stage took a third of it |
 | `keeps_nothing` | true if the destination was a null end; `files` and `bytes` are 0 then |
 
-Names are bytes. In JSON they are text in [one form](urls.md#what-dray-prints): `%HH` for bytes that
+Names are bytes. In JSON they are text in [one form](urls.md#output-of-urls): `%HH` for bytes that
 are not UTF-8, control characters, `%`, `?` and `#`.
 
 ## The feed: `--progress json`
