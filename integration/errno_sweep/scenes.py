@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 OBJECT_BYTES = 256 << 10
 LARGE_BYTES = 5 * OBJECT_BYTES + 1234
-#: Maximum seconds of a first run. A longer run counts as a hang. The longest recovery is that from a
+#: Maximum seconds of a first run. A longer run counts as a hang. The longest recovery is from a
 #: stuck lock of an endpoint's database: SQLite tries each read and each write for 10 s before it
 #: reports the lock, so the recovery takes about 33 s on an idle host.
 RUN_SECONDS = 120.0
