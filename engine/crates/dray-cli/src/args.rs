@@ -475,8 +475,8 @@ pub(crate) struct LogArgs {
 #[derive(Debug, Args)]
 #[command(after_help = SWEEP_NOTES)]
 pub(crate) struct SweepArgs {
-    /// Folder to search with everything below it; links are not followed. Also the URL of a folder in
-    /// a pool of Ceph (rados://POOL/PATH)
+    /// Folder to search with everything below it; links are not followed. Also the URL of a folder on
+    /// several disks (disks:///DIR,/DIR//PATH) or in a pool of Ceph (rados://POOL/PATH)
     #[arg(value_name = "DIR")]
     pub(crate) path: PathBuf,
 

@@ -5,6 +5,7 @@ use crate::exit::{Exit, Stop};
 use crate::output;
 use crate::units::{age_in_words, count, human};
 use dray_core::path::escape;
+use dray_core::url::encode;
 use dray_core::{Error, ErrorKind};
 use dray_open::swept;
 use dray_runtime::sweep::{PartialData, PartialKind, Removed, WalkEvent, WalkRoot, remove, walk};
@@ -113,6 +114,7 @@ fn tell(found: &PartialData, now: SystemTime, arguments: &SweepArgs) {
             "event": "removed",
             "dry_run": arguments.dry_run,
             "what": found.what.name(),
+            "disk": found.disk.as_deref(),
             "path": found.path.to_string(),
             "owner": owner,
             "transfer": found.transfer.as_ref().map_or(Value::Null, |id| json!(id.as_str())),
@@ -133,8 +135,10 @@ fn tell(found: &PartialData, now: SystemTime, arguments: &SweepArgs) {
         PartialKind::Remnant => "leftover files of a log".to_owned(),
         PartialKind::Partial => "partial file without a log".to_owned(),
     };
+    let disk = found.disk.as_deref();
+    let disk = disk.map_or_else(String::new, |disk| format!("{}/", encode(disk.as_bytes())));
     output::result(&format!(
-        "{}{}: {what}, {}{whose}, untouched for {}",
+        "{}{disk}{}: {what}, {}{whose}, untouched for {}",
         if arguments.dry_run {
             "would remove "
         } else {

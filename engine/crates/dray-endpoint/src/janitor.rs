@@ -78,6 +78,9 @@ impl Policy {
 /// orphan, however old it is.
 pub type IsWanted = Box<dyn Fn(&TransferId) -> Result<bool> + Send + Sync>;
 
+/// An orphan that a dry run has reported: root, disk, path, and time of the last change.
+type Said = (String, Option<Arc<str>>, RelPath, ModifiedTime);
+
 /// Removes orphaned partial data in rounds.
 pub struct Janitor {
     roots: Roots,
@@ -85,8 +88,8 @@ pub struct Janitor {
     audit: Arc<Audit>,
     metrics: Arc<Metrics>,
     is_wanted: IsWanted,
-    /// Orphans that a dry run has already reported: root, path, and time of the last change.
-    said: Mutex<BTreeSet<(String, RelPath, ModifiedTime)>>,
+    /// Orphans that a dry run has already reported.
+    said: Mutex<BTreeSet<Said>>,
 }
 
 impl Janitor {
@@ -149,13 +152,10 @@ impl Janitor {
         root: &Root,
         now: SystemTime,
         rest: &mut dyn FnMut() -> bool,
-        said: &mut BTreeSet<(String, RelPath, ModifiedTime)>,
+        said: &mut BTreeSet<Said>,
     ) -> Result<()> {
-        let store = Arc::clone(root.export.store());
-        let place = match root.path() {
-            Some(path) => WalkRoot::new(store, path)?,
-            None if root.export.is_swept() => WalkRoot::in_store(store, None),
-            None => return Ok(()),
+        let Some(place) = root.export.walk_root()? else {
+            return Ok(());
         };
         let Some(found) = self.find(root, &place, now, rest)? else {
             return Ok(());
@@ -170,7 +170,8 @@ impl Janitor {
             let one = &found[index];
             let line = line(root, one, reason, now);
             if self.policy.is_dry_run {
-                let key = (root.name().to_owned(), one.path.clone(), one.changed);
+                let (disk, path) = (one.disk.clone(), one.path.clone());
+                let key = (root.name().to_owned(), disk, path, one.changed);
                 let before = self.said.lock_unpoisoned();
                 if !before.contains(&key) {
                     self.tell(&line, "would_remove", None)?;
@@ -194,13 +195,14 @@ impl Janitor {
         now: SystemTime,
         rest: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Vec<PartialData>>> {
-        let mut oldest: BTreeMap<(ModifiedTime, RelPath), PartialData> = BTreeMap::new();
+        let mut oldest = BTreeMap::new();
         let (mut unreadable, mut goes_on) = (0_u32, true);
         sweep::walk(place, now, &mut |met| {
             match met {
                 WalkEvent::Folder => goes_on = rest(),
                 WalkEvent::PartialData(found) if found.is_orphan(now) && !self.is_kept(&found) => {
-                    oldest.insert((found.changed, found.path.clone()), found);
+                    let (disk, path) = (found.disk.clone(), found.path.clone());
+                    oldest.insert((found.changed, path, disk), found);
                     if oldest.len() > ORPHANS_MAX {
                         oldest.pop_last();
                     }
@@ -275,6 +277,7 @@ impl Janitor {
 fn line(root: &Root, one: &PartialData, reason: Reason, now: SystemTime) -> Value {
     json!({
         "root": root.name(),
+        "disk": one.disk.as_deref(),
         "path": one.path.to_string(),
         "what": one.what.name(),
         "owner": one.owner.as_deref().map(escape),

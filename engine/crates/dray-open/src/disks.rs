@@ -183,6 +183,10 @@ impl Writable for DisksLocation {
         Ok(())
     }
 
+    fn is_swept(&self) -> bool {
+        true
+    }
+
     fn open_sink(&self) -> Result<OpenedSink> {
         let root = self.open(End::Sink)?;
         root.make_dirs(&self.path, dray_store::posix::default_folder_mode())?;

@@ -18,6 +18,7 @@ use dray_runtime::select::Filter;
 use dray_runtime::sink::sweep::Purged;
 use dray_runtime::sink::{self, Destination, DestinationRequest};
 use dray_runtime::source::{self, Root};
+use dray_runtime::sweep::WalkRoot;
 use dray_store::lustre::stripes_refused;
 use dray_store::{Capabilities, FileKind, LinkScope, Store, StoreExt};
 use dray_wire::message::{Connect, Limits, Selection, optional};
@@ -194,12 +195,17 @@ impl Export {
         }
     }
 
-    /// Returns true if a sweep may search the root for abandoned partial data.
-    #[must_use]
-    pub fn is_swept(&self) -> bool {
+    /// Opens the root for a sweep that searches it for abandoned partial data. Returns `None` if a
+    /// sweep cannot search the root.
+    ///
+    /// # Errors
+    /// The errors of [`WalkRoot::new`] and [`WalkRoot::of_disks`].
+    pub fn walk_root(&self) -> Result<Option<WalkRoot>> {
         match &self.opened {
-            Opened::Folder(_) => true,
-            Opened::Stored(stored) => stored.is_swept(),
+            Opened::Folder(folder) => {
+                WalkRoot::new(Arc::clone(&folder.sink), &folder.root).map(Some)
+            }
+            Opened::Stored(stored) => stored.walk_root(),
         }
     }
 

@@ -3,9 +3,11 @@
 use crate::beneath::{below, beneath};
 use crate::registry::Registry;
 use crate::store_kind::{Location, OpenedSource, Writable, writable_with};
+use crate::swept::walk_root;
 use crate::targets::Targets;
 use dray_core::options::Options;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use dray_runtime::sweep::WalkRoot;
 use dray_store::{Capabilities, FileKind, Store};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -103,9 +105,13 @@ impl StoredRoot {
         self.location.object_bytes()
     }
 
-    /// Returns true if a sweep may search the store for abandoned partial data.
-    pub(crate) fn is_swept(&self) -> bool {
-        !self.is_read_only && self.location.writable().is_ok_and(Writable::is_swept)
+    /// Returns the folders that a sweep walks. Returns `None` if a sweep cannot search the store.
+    pub(crate) fn walk_root(&self) -> Result<Option<WalkRoot>> {
+        if self.is_read_only || !self.location.writable().is_ok_and(Writable::is_swept) {
+            return Ok(None);
+        }
+        let in_store = || Ok(WalkRoot::in_store(Arc::clone(&self.store), None));
+        walk_root(self.location.as_ref(), in_store).map(Some)
     }
 
     fn writable(&self) -> Result<&dyn Writable> {

@@ -2,7 +2,7 @@
 
 use crate::locations::own_path;
 use crate::registry::Registry;
-use crate::store_kind::{OpenedSink, Writable};
+use crate::store_kind::{Location, OpenedSink, Writable};
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::sweep::WalkRoot;
 use dray_store::FileKind;
@@ -31,8 +31,8 @@ pub fn open(typed: &OsStr) -> Result<WalkRoot> {
         let cause =
             format!("{words}: dray cannot search this storage system for abandoned partial files");
         return Err(failed(ErrorKind::InvalidRequest, cause).remedy(
-            "give a folder of this host or a rados:// URL; if an endpoint ran the transfer, \
-                cancel the transfer with --purge",
+            "give a folder of this host, or a disks:// or rados:// URL; if an endpoint ran the \
+                transfer, cancel the transfer with --purge",
         ));
     };
     // The next call would make a missing folder.
@@ -42,6 +42,22 @@ pub fn open(typed: &OsStr) -> Result<WalkRoot> {
         let cause = format!("{words} is not an existing folder");
         return Err(failed(ErrorKind::NotFound, cause).remedy("check the URL"));
     }
-    let OpenedSink { store, above, .. } = writable.open_sink()?;
-    Ok(WalkRoot::in_store(store, above))
+    walk_root(location.as_ref(), || {
+        let OpenedSink { store, above, .. } = writable.open_sink()?;
+        Ok(WalkRoot::in_store(store, above))
+    })
+}
+
+/// Returns the folders that a sweep of `location` walks. A sweep reads the logs of each disk, and
+/// the store of several disks shows only the logs of the first disk, so each disk is opened as a
+/// store of its own. `open` opens a location that is not on disks of this host.
+pub(crate) fn walk_root(
+    location: &dyn Location,
+    open: impl FnOnce() -> Result<WalkRoot>,
+) -> Result<WalkRoot> {
+    let dirs = location.folders();
+    match dirs.is_empty() {
+        true => open(),
+        false => WalkRoot::of_disks(&dirs, &location.path()),
+    }
 }

@@ -3,7 +3,7 @@
 
 mod local_common;
 
-use dray_core::options::{Durability, Options};
+use dray_core::options::Durability;
 use dray_core::{End, Error, ErrorKind};
 use dray_core::{RelPath, TransferId};
 use dray_open::export::{Export, Within};
@@ -13,8 +13,9 @@ use dray_runtime::sweep::{
 };
 use dray_session::Outcome;
 use dray_store::wrap::{Around, Call, Hook, Operation};
+use local_common::sweeps::{DAY, arrives, copy_in_part, look, own_names, source, tomorrow};
 use local_common::{
-    Notes, bytes, destination, options, picture, sink_setup_claiming, sink_store, source_setup_of,
+    Notes, destination, options, picture, sink_setup_claiming, sink_store, source_setup_of,
     source_store,
 };
 use std::fs;
@@ -25,30 +26,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
-
-/// Returns a time one day later, to make files look old. A test cannot change the change time of a
-/// file.
-fn tomorrow() -> SystemTime {
-    SystemTime::now() + DAY
-}
-
 fn place(at: &Path) -> WalkRoot {
     WalkRoot::open(at).expect("a folder")
-}
-
-fn look(place: &WalkRoot, now: SystemTime) -> (Vec<PartialData>, Vec<Error>) {
-    let (mut found, mut unreadable) = (Vec::new(), Vec::new());
-    walk(place, now, &mut |met| {
-        match met {
-            WalkEvent::Folder | WalkEvent::Young(_) => {}
-            WalkEvent::PartialData(one) => found.push(one),
-            WalkEvent::Unreadable(error) => unreadable.push(error),
-        }
-        ControlFlow::Continue(())
-    })
-    .expect("the root is there");
-    (found, unreadable)
 }
 
 fn found_in(at: &Path, now: SystemTime) -> Vec<PartialData> {
@@ -57,63 +36,11 @@ fn found_in(at: &Path, now: SystemTime) -> Vec<PartialData> {
     found
 }
 
-fn source(scratch: &Path) -> PathBuf {
-    let from = scratch.join("from");
-    fs::create_dir_all(from.join("run")).expect("a folder");
-    for (seed, name) in ["run/a", "run/b"].into_iter().enumerate() {
-        fs::write(from.join(name), bytes(seed as u64 + 1, 3_000_000)).expect("a file");
-    }
-    from
-}
-
-/// A store wrapper that fails reads beyond the middle of a file, when the first part is durable.
-struct Breaks;
-
-impl Hook for Breaks {
-    fn before(&self, call: &Call<'_>) -> Result<(), Error> {
-        if call.operation == Operation::Read && call.range.offset > 2_000_000 {
-            std::thread::sleep(Duration::from_millis(300));
-            return Err(Error::new(ErrorKind::PermissionDenied, End::Source, "read"));
-        }
-        Ok(())
-    }
-}
-
 /// As [`own_names`], without the folder of logs, which may be empty.
 fn own_files(at: &Path) -> Vec<String> {
     let mut names = own_names(at);
     names.retain(|name| !name.ends_with(".dray-log"));
     names
-}
-
-/// Copies `from` to `to`. Every file fails after some of its objects.
-fn copy_in_part(from: &Path, to: &Path) {
-    let options = Options {
-        // With this option, data that was written before the fault is in the log.
-        durability: Durability::Object,
-        ..options()
-    };
-    let source = source_setup_of(Arc::new(Around::new(source_store(from), Breaks)), &options);
-    let sink = sink_setup_claiming(to, &options, &["run"]).expect("a destination");
-    local::run(source, sink, &Notes::default(), |_| {}).expect("started");
-    assert!(!own_names(to).is_empty(), "something is unfinished");
-}
-
-/// Returns the names of dray's own files below a folder.
-fn own_names(at: &Path) -> Vec<String> {
-    let mut names: Vec<String> = picture(at).into_keys().collect();
-    names.retain(|name| name.contains(".dray-"));
-    names
-}
-
-fn arrives(from: &Path, to: &Path) {
-    let source = source_setup_of(source_store(from), &options());
-    let sink = sink_setup_claiming(to, &options(), &["run"]).expect("a destination");
-    let ends = local::run(source, sink, &Notes::default(), |_| {}).expect("started");
-    assert!(matches!(ends.sink.0, Outcome::Done(_)), "{:?}", ends.sink.0);
-    let mut got = picture(to);
-    got.retain(|name, _| !name.contains(".dray-"));
-    assert!(got == picture(from), "another tree has arrived");
 }
 
 /// Purges `folder` in an export of `root`, for a transfer of an owner.

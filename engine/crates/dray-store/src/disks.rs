@@ -144,6 +144,19 @@ impl DisksStore {
         })))
     }
 
+    /// Opens each disk as a separate store. Returns the stores with the folders as configured.
+    ///
+    /// # Errors
+    /// If the folder of a disk cannot be opened.
+    pub fn each_disk(&self) -> Result<Vec<(String, PosixStore)>> {
+        let each = self.0.disks.iter().enumerate().map(|(at, disk)| {
+            let opened = disk.store.open_below(&RelPath::root());
+            let store = opened.map_err(|error| self.0.on(at, error))?;
+            Ok((disk.name.clone(), store))
+        });
+        each.collect()
+    }
+
     /// Opens the folder at `path` on all disks as a separate store. Both stores use the same state
     /// to choose the disk of a new file: the bytes assigned to each disk, and the disks already
     /// chosen for single files. Creates the folder on the disks on which it is missing.

@@ -14,7 +14,7 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -34,14 +34,21 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        Self::with("path = \"AT/data\"")
+    }
+
+    /// Returns a fixture whose root `data` has these settings. `AT` stands for the folder of the
+    /// fixture.
+    fn with(settings: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        for name in ["data", "fixed"] {
+        for name in ["data", "more", "fixed"] {
             std::fs::create_dir(folder.path().join(name)).expect("a folder");
         }
         let at = folder.path().display();
+        let settings = settings.replace("AT", &at.to_string());
         let text = format!(
             "name = \"here\"\nstate = \"{at}\"\n\
-             [[root]]\nname = \"data\"\npath = \"{at}/data\"\n\
+             [[root]]\nname = \"data\"\n{settings}\n\
              [[root]]\nname = \"fixed\"\npath = \"{at}/fixed\"\nread_only = true\n"
         );
         let config = Config::parse("test", &text).expect("a configuration");
@@ -67,11 +74,18 @@ impl Fixture {
     /// Creates the files of an interrupted transfer: a partial file, and a log with an entry for
     /// the file.
     fn broken_off(&self, transfer: &str, bytes: u64) {
-        let top = self.data().join(transfer);
+        self.broken_off_on(["data", "data"], transfer, bytes);
+    }
+
+    /// Does the same as [`Self::broken_off`], with the log and the partial file on these disks.
+    fn broken_off_on(&self, [log_disk, disk]: [&str; 2], transfer: &str, bytes: u64) {
+        let top = self.folder.path().join(log_disk).join(transfer);
         std::fs::create_dir_all(top.join(".dray-log")).expect("made");
+        let disk = self.folder.path().join(disk).join(transfer);
+        std::fs::create_dir_all(&disk).expect("made");
         let path = RelPath::parse(b"large").expect("a path");
         let name = layout::partial_name(&path.name().expect("a name")).expect("a name");
-        let partial = top.join(name.to_string());
+        let partial = disk.join(name.to_string());
         std::fs::write(&partial, vec![1; usize::try_from(bytes).expect("small")]).expect("written");
         let state = std::fs::metadata(&partial).expect("a file");
         let tenure = Tenure {
@@ -97,7 +111,7 @@ impl Fixture {
                 name,
                 device: state.dev(),
                 inode: state.ino(),
-                born: 0,
+                born: born(&state),
             },
         });
         begun.expect("begun");
@@ -132,6 +146,17 @@ impl Fixture {
             .map(|line| serde_json::from_str(line).expect("JSON"));
         lines.collect()
     }
+}
+
+/// Returns the creation time in nanoseconds since 1970, or 0 if it is unknown.
+fn born(state: &std::fs::Metadata) -> u64 {
+    let since = state
+        .created()
+        .ok()
+        .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    since.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).expect("before 2554")
+    })
 }
 
 fn now(later: Duration) -> SystemTime {
@@ -191,6 +216,57 @@ fn each_removal_is_audited_before_and_after() {
             .exists()
     );
     assert_eq!(metrics.janitor_removed.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn all_disks_of_a_root_are_swept() {
+    let fixture = Fixture::with("dirs = [\"AT/data\", \"AT/more\"]");
+    let at = |below: &str| fixture.folder.path().join(below);
+    fixture.broken_off_on(["data", "more"], "gone", 50_000);
+    fixture.broken_off_on(["more", "more"], "direct", 50_000);
+    fixture.broken_off_on(["data", "more"], "waits", 50_000);
+    fixture.stray("data/deep", b"x");
+    fixture.stray("more/deep", b"x");
+    let (janitor, metrics) = fixture.janitor(policy(30, None), "waits");
+    janitor.look(now(29 * DAY), &mut || true);
+    assert!(fixture.audited().is_empty(), "all of it is young");
+    janitor.look(now(31 * DAY), &mut || true);
+    let lines = fixture.audited();
+    let mut removed: Vec<(String, &Value)> = lines
+        .iter()
+        .filter(|line| line["did"] == "removed")
+        .map(|line| {
+            let disk = line["disk"].as_str().expect("a disk");
+            let disk = disk.rsplit('/').next().expect("a name");
+            let path = line["path"].as_str().expect("a path");
+            let folder = path.split('/').next().expect("a name");
+            (format!("{disk}/{folder}"), &line["files"])
+        })
+        .collect();
+    removed.sort_by(|one, other| one.0.cmp(&other.0));
+    let one = &Value::from(1);
+    let wanted = ["data/deep", "data/gone", "more/deep", "more/direct"];
+    let wanted = wanted.map(|place| (place.to_owned(), one));
+    assert_eq!(removed, wanted, "{lines:?}");
+    let is_empty = |below: &str| std::fs::read_dir(at(below)).expect("listed").count() == 0;
+    for below in ["data/gone", "more/gone", "more/direct", "more/deep"] {
+        assert!(is_empty(below), "{below}");
+    }
+    assert!(!is_empty("data/waits") && !is_empty("more/waits"));
+    assert_eq!(metrics.janitor_removed.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn a_root_with_a_missing_disk_is_not_swept() {
+    let fixture = Fixture::with("dirs = [\"AT/data\", \"AT/more\"]");
+    fixture.stray("data/deep", b"x");
+    let more = fixture.folder.path().join("more");
+    std::fs::rename(&more, more.with_extension("away")).expect("renamed");
+    std::fs::create_dir(&more).expect("a folder");
+    let (janitor, metrics) = fixture.janitor(policy(30, None), "");
+    janitor.look(now(31 * DAY), &mut || true);
+    assert!(fixture.audited().is_empty());
+    assert_eq!(metrics.janitor_removed.load(Ordering::Relaxed), 0);
 }
 
 #[test]

@@ -130,6 +130,8 @@ impl OtherLogs {
             Ok(names) => names,
             // This user may not read the folder of logs. A log in that folder may name the file.
             Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(self.unread()),
+            // One of several disks has a file where another disk has the folder.
+            Err(error) if error.kind == ErrorKind::NotADirectory => return Ok(false),
             Err(error) => return Err(error),
         };
         for name in names {

@@ -8,27 +8,23 @@
 //! - If data changes after the walk has found it, the data is not removed.
 //! - A log is removed only after all files that the log names.
 
+mod place;
 mod purge;
 mod remove;
 mod survey;
 
+pub use place::WalkRoot;
 pub use purge::Purged;
 pub(in crate::sink) use remove::remove_silent;
 pub use remove::{Removed, remove};
 
 use super::log_place::{log_folder, reachable};
-use super::other_logs::OtherLogs;
-use dray_core::{
-    End, EntryKind, Error, ErrorKind, ModifiedTime, Name, RelPath, Result, TransferId,
-};
+use dray_core::{EntryKind, Error, ErrorKind, ModifiedTime, Name, RelPath, Result, TransferId};
 use dray_log::layout;
-use dray_store::disks::MARK_NAME;
-use dray_store::{Holding, ListOptions, Lister, PartialId, PosixOptions, PosixStore, Store};
+use dray_store::{Holding, ListOptions, Lister, PartialId, Store};
+use place::{Logs, Part, one_of_several_disks};
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -64,8 +60,10 @@ impl PartialKind {
 pub struct PartialData {
     /// Kind of the data.
     pub what: PartialKind,
-    /// Path of the log or of the partial file, relative to the walked folder. For a remnant, the
-    /// former path of the log.
+    /// Folder of the disk of the log or of the partial file, if the walked root has several disks.
+    pub disk: Option<Arc<str>>,
+    /// Path of the log or of the partial file, relative to the folder of the disk or to the walked
+    /// folder. For a remnant, the former path of the log.
     pub path: RelPath,
     /// Owner as recorded in the log; `None` for a partial file without a log.
     pub owner: Option<Vec<u8>>,
@@ -79,6 +77,8 @@ pub struct PartialData {
     pub changed: ModifiedTime,
     /// True if a writer is active. The data must then stay at any age.
     pub is_held: bool,
+    /// Number of the part of the [`WalkRoot`] in which the walk found the data.
+    part: usize,
     /// Identity of a partial file without a log.
     id: Option<PartialId>,
 }
@@ -120,72 +120,6 @@ pub enum WalkEvent {
     Unreadable(Error),
 }
 
-/// A folder to walk, and the store above it. Logs above the folder may name files in it.
-#[derive(Clone)]
-pub struct WalkRoot {
-    store: Arc<dyn Store>,
-    above: Option<(Arc<dyn Store>, RelPath)>,
-    /// True for a folder of this host, which may contain disks of a store with several disks.
-    is_local: bool,
-}
-
-impl WalkRoot {
-    /// Returns the walk root for the folder at the root of `store`. `path` is the absolute path of
-    /// that folder, without symbolic links.
-    ///
-    /// # Errors
-    /// If `path` is invalid, or if the system's root `/` cannot be opened. `InvalidRequest` if the
-    /// folder is on a disk of a store with several disks.
-    pub fn new(store: Arc<dyn Store>, path: &Path) -> Result<Self> {
-        let disk = Path::new(OsStr::from_bytes(MARK_NAME));
-        if let Some(marked) = path.ancestors().find(|above| above.join(disk).exists()) {
-            return Err(one_of_several_disks(&marked.display().to_string()));
-        }
-        let below = path.strip_prefix("/").unwrap_or(path);
-        let below = RelPath::parse(below.as_os_str().as_bytes())?;
-        if below.is_root() {
-            return Ok(Self {
-                store,
-                above: None,
-                is_local: true,
-            });
-        }
-        let all = PosixStore::open(Path::new("/"), End::Sink, PosixOptions::default())?;
-        Ok(Self {
-            store,
-            above: Some((Arc::new(all), below)),
-            is_local: true,
-        })
-    }
-
-    /// Opens the folder at `path`.
-    ///
-    /// # Errors
-    /// If the folder cannot be opened.
-    pub fn open(path: &Path) -> Result<Self> {
-        let store = PosixStore::open(path, End::Sink, PosixOptions::default())?;
-        let real = path.canonicalize().map_err(|error| {
-            Error::new(ErrorKind::NotFound, End::Sink, "find the folder")
-                .cause(format!("{}: {error}", path.display()))
-        })?;
-        Self::new(Arc::new(store), &real)
-    }
-
-    /// Returns the place of the root of any store. Logs above the root are in `above`.
-    #[must_use]
-    pub fn in_store(store: Arc<dyn Store>, above: Option<(Arc<dyn Store>, RelPath)>) -> Self {
-        Self {
-            store,
-            above,
-            is_local: false,
-        }
-    }
-
-    fn others(&self) -> OtherLogs {
-        OtherLogs::all(&self.store, self.above.as_ref())
-    }
-}
-
 /// Walks all entries of a folder without following links, and calls `tell` with each event. The
 /// walk needs memory for one path, the files of one log, and one batch of names, whatever the size
 /// of the tree. A partial file without a log is reported as [`WalkEvent::PartialData`] if it is at
@@ -203,43 +137,55 @@ pub fn walk(
         contents: true,
         ..ListOptions::default()
     };
-    let mut walk = Walk {
-        store: &place.store,
-        has_disks: place.is_local,
-        others: place.others(),
-        now,
-        tell,
-    };
-    // If `gather_lost` fails, the listing lacks only the lost data.
     let before = now.checked_sub(AGE_MIN).unwrap_or(UNIX_EPOCH);
-    if let Err(error) = place.store.gather_lost(before)
-        && (walk.tell)(WalkEvent::Unreadable(error)).is_break()
-    {
-        return Ok(());
+    let mut logs = place.logs();
+    for (number, part) in place.parts.iter().enumerate() {
+        // If `gather_lost` fails, the listing lacks only the lost data.
+        if let Err(error) = part.store.gather_lost(before)
+            && tell(WalkEvent::Unreadable(part.on_disk(error))).is_break()
+        {
+            return Ok(());
+        }
+        let mut lister = match part.store.list(&place.top, &options) {
+            // The folder exists on another disk.
+            Err(error) if error.kind == ErrorKind::NotFound && part.disk.is_some() => continue,
+            listed => listed.map_err(|error| part.on_disk(error))?,
+        };
+        let mut walk = Walk {
+            place,
+            part,
+            number,
+            logs: &mut logs,
+            now,
+            tell: &mut *tell,
+        };
+        if walk.tree(lister.as_mut()).is_break() {
+            return Ok(());
+        }
     }
-    let mut lister = place.store.list(&RelPath::root(), &options)?;
-    let _ = walk.tree(lister.as_mut());
     Ok(())
 }
 
+/// The walk of one part.
 struct Walk<'a> {
-    store: &'a Arc<dyn Store>,
-    /// True if folders in the store may be disks of another store.
-    has_disks: bool,
-    others: OtherLogs,
+    place: &'a WalkRoot,
+    part: &'a Part,
+    /// Number of the part.
+    number: usize,
+    logs: &'a mut Logs,
     now: SystemTime,
     tell: &'a mut dyn FnMut(WalkEvent) -> ControlFlow<()>,
 }
 
 impl Walk<'_> {
     fn tree(&mut self, lister: &mut dyn Lister) -> ControlFlow<()> {
-        let mut at = RelPath::root();
+        let mut at = self.place.top.clone();
         self.folder(&at)?;
         while let Some(item) = lister.next() {
             let item = match item {
                 Ok(item) => item,
                 Err(error) => {
-                    (self.tell)(WalkEvent::Unreadable(error))?;
+                    self.unreadable(error)?;
                     continue;
                 }
             };
@@ -247,13 +193,13 @@ impl Walk<'_> {
                 Ok(path) => path,
                 Err(error) => {
                     lister.skip_folder();
-                    (self.tell)(WalkEvent::Unreadable(error))?;
+                    self.unreadable(error)?;
                     continue;
                 }
             };
             match item.kind {
                 EntryKind::Directory if is_log_folder(&path) => lister.skip_folder(),
-                EntryKind::Directory if self.is_disk(&path) => {
+                EntryKind::Directory if self.place.is_disk(self.part, &path) => {
                     lister.skip_folder();
                     (self.tell)(WalkEvent::Unreadable(one_of_several_disks(
                         &path.to_string(),
@@ -270,32 +216,39 @@ impl Walk<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Returns true if a folder is a disk of a store with several disks.
-    fn is_disk(&self, folder: &RelPath) -> bool {
-        let mark = Name::new(MARK_NAME).and_then(|mark| folder.join(&mark));
-        self.has_disks && mark.is_ok_and(|mark| matches!(self.store.stat(&mark), Ok(Some(_))))
-    }
-
     /// Enters a folder. Reports the logs of the folder before the files that they name.
     fn folder(&mut self, at: &RelPath) -> ControlFlow<()> {
         (self.tell)(WalkEvent::Folder)?;
         let logs = log_folder(at);
-        let listed = logs.and_then(|logs| Ok((self.store.list_control(&logs)?, logs)));
+        let listed = logs.and_then(|logs| Ok((self.part.store.list_control(&logs)?, logs)));
         let (names, logs) = match listed {
             Ok(listed) => listed,
-            Err(error) => return (self.tell)(WalkEvent::Unreadable(error)),
+            Err(error) => return self.unreadable(error),
         };
         let units: BTreeSet<Name> = names.iter().filter_map(layout::log_of).collect();
+        let place = survey::Place {
+            store: &self.part.store,
+            beside: &self.place.stores_beside(self.number),
+            logs: &logs,
+        };
         for log in units {
-            let met = match survey::survey(self.store, &logs, &log, survey::Lease::Ask) {
-                Ok(Some(survey)) => WalkEvent::PartialData(survey.found),
+            match survey::survey(&place, &log, survey::Lease::Ask) {
+                Ok(Some(survey)) => (self.tell)(WalkEvent::PartialData(PartialData {
+                    disk: self.part.disk.clone(),
+                    part: self.number,
+                    ..survey.found
+                }))?,
                 // The transfer has finished and removed its log since the listing.
-                Ok(None) => continue,
-                Err(error) => WalkEvent::Unreadable(error),
-            };
-            (self.tell)(met)?;
+                Ok(None) => {}
+                Err(error) => self.unreadable(error)?,
+            }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Reports an error of this part.
+    fn unreadable(&mut self, error: Error) -> ControlFlow<()> {
+        (self.tell)(WalkEvent::Unreadable(self.part.on_disk(error)))
     }
 
     fn file(&mut self, path: &RelPath) -> ControlFlow<()> {
@@ -313,11 +266,14 @@ impl Walk<'_> {
         let Some(name) = path.name().filter(layout::is_partial_name) else {
             return Ok(None);
         };
-        let Some((id, holding)) = reachable(stray(self.store.as_ref(), path))?.flatten() else {
+        let found = reachable(stray(self.part.store.as_ref(), path));
+        let found = found.map_err(|error| self.part.on_disk(error))?;
+        let Some((id, holding)) = found.flatten() else {
             return Ok(None);
         };
         let found = PartialData {
             what: PartialKind::Partial,
+            disk: self.part.disk.clone(),
             path: path.clone(),
             owner: None,
             transfer: None,
@@ -325,10 +281,11 @@ impl Walk<'_> {
             bytes: holding.bytes,
             changed: holding.changed,
             is_held: false,
+            part: self.number,
             id: Some(id),
         };
         let folder = path.parent().unwrap_or_else(RelPath::root);
-        let is_spoken_of = self.others.speak_of(&(folder, name))?;
+        let is_spoken_of = self.logs.speak_of(&(folder, name))?;
         Ok((!is_spoken_of).then_some(found))
     }
 }
@@ -347,23 +304,6 @@ fn stray(store: &dyn Store, path: &RelPath) -> Result<Option<(PartialId, Holding
         born: store.born(path)?,
     };
     Ok(store.holding(path)?.map(|holding| (id, holding)))
-}
-
-/// Returns the error for the folder of a disk. The logs of all disks are on the first disk, so the
-/// walk of another disk would take its partial files for files without a log.
-fn one_of_several_disks(folder: &str) -> Error {
-    Error::new(
-        ErrorKind::InvalidRequest,
-        End::Sink,
-        "search for partial data",
-    )
-    .cause(format!(
-        "{folder} has the file .dray-disk, so it is one of several disks whose logs are on the \
-            first disk"
-    ))
-    .remedy(
-        "to remove the partial data of a transfer on these disks, cancel the transfer with --purge",
-    )
 }
 
 fn is_log_folder(path: &RelPath) -> bool {

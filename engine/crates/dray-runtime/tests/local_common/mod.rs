@@ -6,6 +6,8 @@
     reason = "each test file uses its part, and sees it as a module"
 )]
 
+pub mod sweeps;
+
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
 use dray_core::{End, ErrorKind, RelPath, TransferId};

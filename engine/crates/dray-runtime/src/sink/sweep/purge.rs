@@ -58,7 +58,12 @@ impl DestinationRequest {
                 }
             },
         };
-        let look = |lease| survey(&at.store, &at.folder, &at.log, lease);
+        let place = survey::Place {
+            store: &at.store,
+            beside: &[],
+            logs: &at.folder,
+        };
+        let look = |lease| survey(&place, &at.log, lease);
         let Some(found) =
             look(survey::Lease::Ask)?.filter(|found| found.found.what == PartialKind::Log)
         else {

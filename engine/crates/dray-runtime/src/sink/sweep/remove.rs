@@ -51,14 +51,20 @@ pub fn remove(place: &WalkRoot, found: &PartialData, now: SystemTime) -> Result<
                 .remedy("wait until no transfer uses the partial data"),
         );
     }
+    let Some(part) = place.parts.get(found.part) else {
+        return Ok(Removed::Left);
+    };
     match found.what {
-        PartialKind::Partial => remove_partial(place, found),
-        PartialKind::Log | PartialKind::Remnant => remove_log(&place.store, found),
+        PartialKind::Partial => remove_partial(place, &part.store, found),
+        PartialKind::Log | PartialKind::Remnant => remove_log(place, &part.store, found),
     }
 }
 
-fn remove_partial(at: &WalkRoot, found: &PartialData) -> Result<Removed> {
-    let store = &at.store;
+fn remove_partial(
+    place: &WalkRoot,
+    store: &Arc<dyn Store>,
+    found: &PartialData,
+) -> Result<Removed> {
     let (Some(name), Some(id)) = (found.path.name(), found.id) else {
         return Ok(Removed::Left);
     };
@@ -67,7 +73,7 @@ fn remove_partial(at: &WalkRoot, found: &PartialData) -> Result<Removed> {
         return Ok(Removed::Left);
     }
     let folder = found.path.parent().unwrap_or_else(RelPath::root);
-    if at.others().speak_of(&(folder, name.clone()))? {
+    if place.logs().speak_of(&(folder, name.clone()))? {
         return Ok(Removed::Left);
     }
     store.discard(&found.path, &name, Some(id))?;
@@ -77,7 +83,7 @@ fn remove_partial(at: &WalkRoot, found: &PartialData) -> Result<Removed> {
     })
 }
 
-fn remove_log(store: &Arc<dyn Store>, found: &PartialData) -> Result<Removed> {
+fn remove_log(place: &WalkRoot, store: &Arc<dyn Store>, found: &PartialData) -> Result<Removed> {
     let (Some(log), Some(logs)) = (found.path.name(), found.path.parent()) else {
         return Ok(Removed::Left);
     };
@@ -96,7 +102,12 @@ fn remove_log(store: &Arc<dyn Store>, found: &PartialData) -> Result<Removed> {
     };
     // Check again under the lease: a transfer may have written to the log, or removed it, since the
     // walk.
-    let survey = survey(store, &logs, &log, survey::Lease::Ours)?;
+    let looked_at = survey::Place {
+        store,
+        beside: &place.stores_beside(found.part),
+        logs: &logs,
+    };
+    let survey = survey(&looked_at, &log, survey::Lease::Ours)?;
     let is_as_found = |now: &PartialData| {
         // The time of a remnant is the time of its lease. This process has just written the lease,
         // so its time proves nothing.
@@ -150,9 +161,15 @@ pub(in crate::sink) fn remove_silent(
 
 /// Removes the files that the log names, the log, and the lease.
 pub(super) fn clear(at: &LogPlace, lease: &Lease, survey: &Survey) -> Result<()> {
-    for (path, name, id) in &survey.partials {
+    for partial in &survey.partials {
         lease.check()?;
-        at.store.discard(path, name, Some(*id))?;
+        let survey::Partial {
+            store,
+            path,
+            name,
+            id,
+        } = partial;
+        store.discard(path, name, Some(*id))?;
     }
     lease.check()?;
     at.store.remove_control(&survey.found.path)?;

@@ -7,8 +7,8 @@ use super::super::log_place::reachable;
 use super::super::{lease, probe};
 use super::{PartialData, PartialKind};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
-
-use dray_log::{Limits, Recovery, layout, recover_within};
+use dray_log::trust::FoundPartial;
+use dray_log::{Limits, LoggedFile, PartialFile, Recovery, layout, recover_within};
 use dray_store::{ControlMode, Holding, PartialId, Store};
 use std::sync::Arc;
 
@@ -30,22 +30,37 @@ pub(super) enum Lease {
 /// The result of examining a log.
 pub(super) struct Survey {
     pub(super) found: PartialData,
-    /// Final path, partial name and identity of each partial file that exists.
-    pub(super) partials: Vec<(RelPath, Name, PartialId)>,
+    /// The partial files that exist.
+    pub(super) partials: Vec<Partial>,
 }
 
-/// Examines the log `log` in the folder `logs`, and the files that it names. Returns `None` if
-/// neither the log nor a remnant of the log ([`PartialKind::Remnant`]) exists.
+/// A partial file that a log names.
+pub(super) struct Partial {
+    pub(super) store: Arc<dyn Store>,
+    /// Final path of the file.
+    pub(super) path: RelPath,
+    pub(super) name: Name,
+    pub(super) id: PartialId,
+}
+
+/// A folder of logs, and the stores of the partial files that these logs may name.
+pub(super) struct Place<'a> {
+    /// Store of the logs.
+    pub(super) store: &'a Arc<dyn Store>,
+    /// Stores of the other disks.
+    pub(super) beside: &'a [Arc<dyn Store>],
+    /// The folder of the logs.
+    pub(super) logs: &'a RelPath,
+}
+
+/// Examines the log `log` and the files that it names. Returns `None` if neither the log nor a
+/// remnant of the log ([`PartialKind::Remnant`]) exists.
 ///
 /// # Errors
 /// `LogVersion` and `LogDamaged` for an unreadable log. `PermissionDenied` for the log of another
 /// user. Errors of the store.
-pub(super) fn survey(
-    store: &Arc<dyn Store>,
-    logs: &RelPath,
-    log: &Name,
-    lease: Lease,
-) -> Result<Option<Survey>> {
+pub(super) fn survey(place: &Place<'_>, log: &Name, lease: Lease) -> Result<Option<Survey>> {
+    let Place { store, logs, .. } = place;
     let path = logs.join(log)?;
     let lease_name = layout::lease_of_log(log).ok_or_else(no_log)?;
     let lease_path = logs.join(&lease_name)?;
@@ -81,6 +96,7 @@ pub(super) fn survey(
                 Some(_) => PartialKind::Log,
                 None => PartialKind::Remnant,
             },
+            disk: None,
             path: path.clone(),
             owner: recovery.as_ref().map(|log| log.header.owner.clone()),
             transfer: tenure
@@ -90,19 +106,20 @@ pub(super) fn survey(
             bytes: sum([own, held, next]),
             changed,
             is_held,
+            part: 0,
             id: None,
         },
         partials: Vec::new(),
     };
     if let Some(recovery) = &recovery {
-        let top = logs.parent().unwrap_or_else(RelPath::root);
-        survey.add_partials(store.as_ref(), &top, recovery)?;
+        survey.add_partials(place, recovery)?;
     }
     Ok(Some(survey))
 }
 
 impl Survey {
-    fn add_partials(&mut self, store: &dyn Store, top: &RelPath, log: &Recovery) -> Result<()> {
+    fn add_partials(&mut self, place: &Place<'_>, log: &Recovery) -> Result<()> {
+        let top = place.logs.parent().unwrap_or_else(RelPath::root);
         let is_same_boot = lease::boot_id().is_ok_and(|boot| boot == log.tenure.boot_id);
         for (path, file) in &log.files {
             // A partial file that cannot be reached counts as missing. Its path may be invalid, or
@@ -110,25 +127,57 @@ impl Survey {
             let Ok(path) = top.join_path(path) else {
                 continue;
             };
-            let Ok(Some(partial)) = probe::found_partial(store, &path, file) else {
-                continue;
-            };
-            if !file.partial.is(&partial, is_same_boot) {
-                continue;
+            self.add_partial(place.store, &path, file, |found| {
+                file.partial.is(found, is_same_boot)
+            })?;
+            for store in place.beside {
+                self.add_partial(store, &path, file, |found| {
+                    is_on_other_disk(&file.partial, found, is_same_boot)
+                })?;
             }
-            let folder = path.parent().unwrap_or_else(RelPath::root);
-            let Some(holding) = store.holding(&folder.join(&file.partial.name)?)? else {
-                continue;
-            };
-            let found = &mut self.found;
-            found.files += 1;
-            found.bytes = found.bytes.saturating_add(holding.bytes);
-            found.changed = found.changed.max(holding.changed);
-            let name = file.partial.name.clone();
-            self.partials.push((path, name, probe::id_of(&partial)));
         }
         Ok(())
     }
+
+    /// Adds the partial file of the final path `path` in `store`, if it is the file that the log
+    /// names.
+    fn add_partial(
+        &mut self,
+        store: &Arc<dyn Store>,
+        path: &RelPath,
+        file: &LoggedFile,
+        is_named: impl Fn(&FoundPartial) -> bool,
+    ) -> Result<()> {
+        let Ok(Some(partial)) = probe::found_partial(store.as_ref(), path, file) else {
+            return Ok(());
+        };
+        if !is_named(&partial) {
+            return Ok(());
+        }
+        let folder = path.parent().unwrap_or_else(RelPath::root);
+        let Some(holding) = store.holding(&folder.join(&file.partial.name)?)? else {
+            return Ok(());
+        };
+        let found = &mut self.found;
+        found.files += 1;
+        found.bytes = found.bytes.saturating_add(holding.bytes);
+        found.changed = found.changed.max(holding.changed);
+        self.partials.push(Partial {
+            store: Arc::clone(store),
+            path: path.clone(),
+            name: file.partial.name.clone(),
+            id: probe::id_of(&partial),
+        });
+        Ok(())
+    }
+}
+
+/// Returns true if a partial file on another disk than the log's is the file that the log names.
+/// Two disks may have files with the same name and inode number, so the inode number alone is no
+/// proof: the device or the creation time must also be known.
+fn is_on_other_disk(logged: &PartialFile, found: &FoundPartial, is_same_boot: bool) -> bool {
+    let is_proof = is_same_boot || (logged.born != 0 && found.born != 0);
+    is_proof && logged.is(found, is_same_boot)
 }
 
 fn read(store: &dyn Store, path: &RelPath) -> Result<Option<Recovery>> {
@@ -152,4 +201,41 @@ pub(super) fn no_log() -> Error {
         "the file name is not the \
         name of a log",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_on_other_disk;
+    use dray_core::Name;
+    use dray_log::PartialFile;
+    use dray_log::trust::FoundPartial;
+
+    #[test]
+    fn an_inode_number_alone_does_not_identify_a_file_on_another_disk() {
+        let logged = |born| PartialFile {
+            name: Name::new(b".dray-0123456789abcdef.part").expect("a name"),
+            device: 1,
+            inode: 12,
+            born,
+        };
+        let found = |device, born| FoundPartial {
+            device,
+            inode: 12,
+            born,
+            size: 1,
+        };
+        // The numbers of devices may change when the host restarts.
+        assert!(is_on_other_disk(&logged(7), &found(2, 7), false));
+        assert!(is_on_other_disk(&logged(0), &found(1, 0), true));
+        for (logged, found, is_same_boot) in [
+            (logged(7), found(2, 8), false),
+            (logged(0), found(2, 0), false),
+            (logged(0), found(1, 7), false),
+            (logged(0), found(2, 0), true),
+            (logged(7), found(2, 7), true),
+        ] {
+            let is_named = is_on_other_disk(&logged, &found, is_same_boot);
+            assert!(!is_named, "{logged:?} {found:?} {is_same_boot}");
+        }
+    }
 }
