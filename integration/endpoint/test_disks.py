@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from dray.testing.endpoints import Root
 from dray.testing.proxy import Proxy
 from integration.endpoint.test_tier import states, tier_of, write
 from integration.endpoint.tier_scene import until
+from integration.errno_sweep.sweep import Later
 from integration.harness import tree
 from integration.harness.program import Process
 from integration.harness.tree import MIB, hash_file, make_file
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dray.testing.endpoints import Endpoint
+    from integration.harness.program import Bench
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 
@@ -284,3 +287,35 @@ def test_disks_are_the_slow_root_of_a_tier(
     assert {path: entry.size for path, entry in found.items()} == {
         path: entry.size for path, entry in wanted.items()
     }
+
+
+def test_a_sweep_keeps_the_data_of_running_copies_on_every_disk(
+    bench: Bench, dirs: list[Path]
+) -> None:
+    source = bench.folder / "source"
+    source.mkdir()
+    for number in range(len(dirs)):
+        make_file(source / f"f{number}", SIZE // 2, seed=number)
+    disks = f"disks://{','.join(map(str, dirs))}"
+    later = Later(bench)
+    into_all = bench.start_slow_cp("--rate", RATE, "-r", f"{source}/", f"{disks}//in/")
+    into_one = bench.start_slow_cp("--rate", "6MiB", "-r", f"{source}/", f"{dirs[1]}/direct/")
+
+    def swept() -> tuple[int, int, int]:
+        """Sweep the disks with a clock that is two days ahead."""
+        words = ["log", "sweep", "--json", disks, "--older-than", "1d"]
+        ended = bench.start(*words, name="sweep", env=later.env).wait(60).expect(0)
+        told = json.loads(ended.out.splitlines()[-1])
+        return told["removed"], told["in_use"], told["younger"]
+
+    before = own_names(dirs)
+    assert swept() == (0, 2, 0)
+    into_all.kill()
+    removed, in_use, younger = swept()
+    assert (removed > 0, in_use, younger) == (True, 1, 0)
+    left = own_names(dirs)
+    assert 0 < len(left) < len(before)
+    assert all(name.startswith(f"{dirs[1]}") for name in left), left
+    into_one.wait(END_SECONDS).expect(0)
+    assert tree.differences(described(source), described(dirs[1] / "direct")) == []
+    assert own_names(dirs) == []
