@@ -91,6 +91,23 @@ class Scene(RucioScene):
         self.ends[name] = end.start()
         (self._tokens / end.address.replace(":", "_")).write_text(end.token())
 
+    @contextlib.contextmanager
+    def slow(self, rate: int = 4 << 20) -> Iterator[None]:
+        """Limit the rate from site ``a`` to site ``b``, in bytes per second.
+
+        The endpoint at ``b`` is restarted twice.
+        """
+        end = self.ends["b"]
+        end.stop()
+        self.shares["b"].append({"peer": self.ends["a"].address, "rate_max": rate})
+        end.start()
+        try:
+            yield
+        finally:
+            end.stop()
+            self.shares["b"].clear()
+            end.start()
+
     def rse(self, site: str, folder: str, **more: str) -> dict[str, Any]:
         """Return the argument of ``make_rses`` for a folder that a site's endpoint exports."""
         end = self.ends[site]

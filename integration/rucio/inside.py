@@ -422,21 +422,13 @@ def pfns(name: str, rse: str) -> dict[str, str]:
     return {each["name"]: pfn for each in found for pfn in each["rses"].get(rse, ())}
 
 
-def submit(tool: str = "dray", bulk: int = 100, wait_seconds: int = 0) -> None:
-    """Run the submitter once, for at most ``bulk`` requests.
-
-    :param wait_seconds: time for which the submitter waits for other submitters, with which it
-        divides the requests.
-    """
+def submit(tool: str = "dray", bulk: int = 100) -> None:
+    """Run the submitter once, for at most ``bulk`` requests."""
     from rucio.daemons.conveyor import submitter
 
     # The transfertool for FTS submits at most so many files in one job.
     submitter.submitter(
-        once=True,
-        partition_wait_time=wait_seconds,
-        transfertools=[tool],
-        group_bulk=100,
-        bulk=bulk,
+        once=True, partition_wait_time=0, transfertools=[tool], group_bulk=100, bulk=bulk
     )
 
 

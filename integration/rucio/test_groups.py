@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,28 +10,11 @@ import pytest
 from integration.rucio.test_rules import LARGE, MIB, adler32
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from integration.rucio.conftest import Scene
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 READY_SECONDS = 60.0
-
-
-@contextlib.contextmanager
-def slow(scene: Scene, rate: int = 4 * MIB) -> Iterator[None]:
-    """Limit the rate from site a to site b. The endpoint at b is restarted twice."""
-    end = scene.ends["b"]
-    end.stop()
-    scene.shares["b"].append({"peer": scene.ends["a"].address, "rate_max": rate})
-    end.start()
-    try:
-        yield
-    finally:
-        end.stop()
-        scene.shares["b"].clear()
-        end.start()
 
 
 def whole(scene: Scene, sums: dict[str, str]) -> set[str]:
@@ -107,7 +89,7 @@ def test_a_done_file_is_ok_while_others_move(scene: Scene) -> None:
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")
     small = {name for name in sums if not name.endswith("big")}
     (big,) = set(sums) - small
-    with slow(scene):
+    with scene.slow():
         requests = submit(scene, sums)
         with scene.ends["b"].client() as client:
             until = time.monotonic() + READY_SECONDS
@@ -127,7 +109,7 @@ def test_a_done_file_is_ok_while_others_move(scene: Scene) -> None:
 def test_a_killed_destination_resumes_the_files(scene: Scene) -> None:
     dataset, sums = scene.dataset("A-DATA", {f"f{at}": 8 * MIB for at in range(6)})
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")
-    with slow(scene, 8 * MIB):
+    with scene.slow(8 * MIB):
         requests = submit(scene, sums)
         scene.await_safe("b", requests[0], 12 * MIB)
         scene.ends["b"].kill()
@@ -143,7 +125,7 @@ def test_a_killed_destination_resumes_the_files(scene: Scene) -> None:
 def test_a_deleted_rule_ends_its_shared_transfer(scene: Scene) -> None:
     dataset, sums = scene.dataset("A-DATA", {f"f{at}": LARGE for at in range(4)})
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")
-    with slow(scene):
+    with scene.slow():
         requests = submit(scene, sums)
         scene.await_safe("b", requests[0], 4 * MIB)
         scene.do("end_rule", id=rule)
@@ -161,7 +143,7 @@ def test_the_neighbours_of_a_cancelled_file_move_on(scene: Scene) -> None:
     """Rucio cancels one request of a transfer. The transfer carries the other files."""
     dataset, sums = scene.dataset("A-DATA", {f"f{at}": LARGE for at in range(3)})
     scene.do("add_rule", name=dataset, rse="B-DATA")
-    with slow(scene):
+    with scene.slow():
         requests = submit(scene, sums)
         scene.do("cancel_request", id=requests[0]["id"])
         # The process with the plug-in looks for other requests after two seconds.
@@ -178,7 +160,7 @@ def test_the_neighbours_of_a_cancelled_file_move_on(scene: Scene) -> None:
 def test_a_cancelled_transfer_is_not_a_fault_of_the_source(scene: Scene) -> None:
     dataset, sums = scene.dataset("A-DATA", {f"f{at}": LARGE for at in range(3)})
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")
-    with slow(scene):
+    with scene.slow():
         requests = submit(scene, sums)
         id = requests[0]["external_id"]
         with scene.ends["b"].client() as client:
@@ -198,7 +180,7 @@ def test_a_cancelled_transfer_is_not_a_fault_of_the_source(scene: Scene) -> None
 def test_priority_of_a_rule_is_that_of_its_shared_transfer(scene: Scene) -> None:
     dataset, sums = scene.dataset("A-DATA", {f"f{at}": LARGE for at in range(3)})
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")
-    with slow(scene):
+    with scene.slow():
         requests = submit(scene, sums)
         scene.do("set_priority", id=rule, priority=5)
         assert scene.transfer("b", requests[0]).request["priority"] == 5
@@ -210,7 +192,7 @@ def test_a_killed_submitter_leaves_no_second_transfer(scene: Scene) -> None:
     """The submitter dies between the submission and Rucio's commit. The next try takes over."""
     dataset, sums = scene.dataset("A-DATA", {f"f{at}": LARGE for at in range(3)})
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")
-    with slow(scene, 2 * MIB):
+    with scene.slow(2 * MIB):
         first = submit(scene, sums)
         scene.await_safe("b", first[0], 4 * MIB)
         # The state that a killed submitter leaves, two hours later.
@@ -233,7 +215,7 @@ def test_a_lost_answer_leaves_no_second_transfer(scene: Scene) -> None:
     """The answer to a submission is lost, and the next submission has fewer requests."""
     dataset, sums = scene.dataset("A-DATA", {f"f{at}": LARGE for at in range(3)})
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")
-    with slow(scene, 2 * MIB):
+    with scene.slow(2 * MIB):
         first = submit(scene, sums)
         scene.await_safe("b", first[0], 4 * MIB)
         scene.do("lose_answer", ids=[each["id"] for each in first])
