@@ -153,7 +153,8 @@ class DrayReport(Report):
             words["deadline-passed"] = overdue
         target = self._request.get("dest_rse_id")
         if target is not None:
-            words["dst-type"] = self._batch.rse(target, session).kind
+            # Without the name, Rucio reads it from its database for each message.
+            words["dst-rse"], words["dst-type"] = self._batch.rse(target, session)
         # Rucio's own value is the planned source, which may not be the source that was used.
         used = self._source_rse_id() or self._request.get("source_rse_id")
         if used is not None:
