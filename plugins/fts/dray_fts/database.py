@@ -341,12 +341,17 @@ class Database:
                     self._note(db, [row["file_id"]])
 
     def forget(self, keep_seconds: float) -> int:
-        """Delete jobs that ended this long ago, except jobs whose transfers must be cancelled."""
+        """Delete jobs that ended this long ago.
+
+        A job is kept while one of its transfers must be cancelled, one of its pins must end, or a
+        message about it waits.
+        """
         before = time.time() - keep_seconds
         chosen = (
             "SELECT job_id FROM job WHERE job_finished < ? "
             "AND job_id NOT IN (SELECT job_id FROM file WHERE to_cancel) "
-            "AND job_id NOT IN (SELECT job_id FROM file WHERE to_release)"
+            "AND job_id NOT IN (SELECT job_id FROM file WHERE to_release) "
+            "AND job_id NOT IN (SELECT job_id FROM message JOIN file USING (file_id))"
         )
         with self._change() as db:
             db.execute(f"DELETE FROM file WHERE job_id IN ({chosen})", (before,))

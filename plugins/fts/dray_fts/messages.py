@@ -36,7 +36,7 @@ def job_state_of(row: Row, *, has_next: bool) -> str:
 
 
 def completion(row: Row, host: str, *, has_next: bool, now: float) -> dict[str, Any]:
-    """Return FTS's completion message about a file.
+    """Return FTS's completion message about a file, without ``file_metadata`` and ``job_metadata``.
 
     :param row: the file, with the columns of its job.
     :param host: name of the service.
@@ -83,8 +83,6 @@ def completion(row: Row, host: str, *, has_next: bool, now: float) -> dict[str, 
         "f_size": size,
         "retry": 0,
         "retry_max": max(params["retry"], 0),
-        "file_metadata": json.loads(row["file_metadata"]),
-        "job_metadata": json.loads(row["job_metadata"]),
         "job_state": job_state_of(row, has_next=has_next),
         "job_m_replica": row["job_type"] == "R",
         "job_multihop": row["job_type"] == "H",

@@ -1,7 +1,8 @@
 """The messages that wait for their publication. They are stored with the states that they report.
 
 A message is stored in the transaction that changes the state of a file. So a kill loses no message,
-and no message reports a state that was not stored.
+and no message reports a state that was not stored. The metadata of the file and of its job is added
+when the message is read, so it is stored only once.
 """
 
 # Statements are composed of constants of this module. All values are parameters.
@@ -24,8 +25,17 @@ if TYPE_CHECKING:
 __all__ = ["drop", "note", "tried", "waiting"]
 
 _FILE = """
-SELECT file.*, job.vo_name, job.job_type, job.params, job.job_metadata
+SELECT file_id, job_id, number, file_index, file_state, file.reason, source_surl, dest_surl,
+    file.source_se, file.dest_se, user_filesize, start_time, finish_time, filesize, transferred,
+    throughput, deletes, vo_name, job_type, params
 FROM file JOIN job USING (job_id) WHERE file_id = ?
+"""
+_WAITING = """
+SELECT message_id, tries, message.vo_name, CASE WHEN file_id IS NULL THEN body ELSE
+    substr(body, 1, length(body) - 1) || ', "file_metadata": ' || file_metadata
+    || ', "job_metadata": ' || job_metadata || '}' END AS body
+FROM message LEFT JOIN file USING (file_id) LEFT JOIN job USING (job_id)
+ORDER BY tries, message_id LIMIT ?
 """
 
 
@@ -41,8 +51,8 @@ def note(db: sqlite3.Connection, host: str, file_ids: Iterable[int]) -> None:
             continue
         body = completion(row, host, has_next=_has_next(db, row), now=now)
         db.execute(
-            "INSERT INTO message (created, vo_name, body) VALUES (?, ?, ?)",
-            (now, row["vo_name"], json.dumps(body)),
+            "INSERT INTO message (created, vo_name, body, file_id) VALUES (?, ?, ?, ?)",
+            (now, row["vo_name"], json.dumps(body), file_id),
         )
 
 
@@ -52,8 +62,7 @@ def waiting(db: sqlite3.Connection, limit: int) -> list[Row]:
     If there are none, return one message whose publication has failed, and only this one. So a
     message that the broker always refuses does not delay other messages.
     """
-    text = "SELECT * FROM message ORDER BY tries, message_id LIMIT ?"
-    rows = db.execute(text, (limit,)).fetchall()
+    rows = db.execute(_WAITING, (limit,)).fetchall()
     return rows[:1] if rows and rows[0]["tries"] else [row for row in rows if not row["tries"]]
 
 

@@ -90,7 +90,13 @@ CREATE TABLE message (
 CREATE INDEX message_by_tries ON message (tries, message_id);
 CREATE INDEX message_by_time ON message (created);
 """
-_STEPS = (_FIRST, _TAPE, _LISTS, _QUEUES, _MESSAGES)
+#: The metadata of a job may be large, and each file has messages. So a message refers to its file,
+#: and `body` is the message without the metadata. A message of an older service is complete.
+_REFERENCES = """
+ALTER TABLE message ADD COLUMN file_id INTEGER REFERENCES file;
+CREATE INDEX message_by_file ON message (file_id);
+"""
+_STEPS = (_FIRST, _TAPE, _LISTS, _QUEUES, _MESSAGES, _REFERENCES)
 """The change from each version to the next. A step of a released version never changes."""
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dray_fts import schema
 from dray_fts.changes import Change
 from dray_fts.database import Database
 from dray_fts.jobs import parse
@@ -32,7 +34,10 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 def add(database: Database, *pairs: tuple[list[str], str], **params: object) -> list[int]:
     """Store a job. Return the ids of its files."""
-    files = [{"sources": sources, "destinations": [destination]} for sources, destination in pairs]
+    files = [
+        {"sources": sources, "destinations": [destination], "metadata": {"number": number}}
+        for number, (sources, destination) in enumerate(pairs)
+    ]
     body = json.dumps({"files": files, "params": params}).encode()
     database.add("j", parse(body, SITES, Limits()), "digest", ALICE)
     return [row["file_id"] for row in database.files("j")]
@@ -62,6 +67,41 @@ def test_a_message_is_stored_with_the_state(database: Database) -> None:
     aborted = bodies(database)[1]
     assert aborted["tr_timestamp_start"] == aborted["tr_timestamp_complete"]
     assert aborted["t_error_code"] == 125
+
+
+def test_the_metadata_of_a_job_is_stored_once(database: Database) -> None:
+    metadata = {"é": ["}", "m" * 10_000]}
+    pairs = [([f"davs://a/{number}"], f"davs://b/{number}") for number in range(20)]
+    ids = add(database, *pairs, job_metadata=metadata)
+    database.cancel("j")
+    assert [each["file_id"] for each in bodies(database)] == ids
+    for number, each in enumerate(bodies(database)):
+        assert (each["job_metadata"], each["file_metadata"]) == (metadata, {"number": number})
+    with database._change() as db:
+        (stored,) = db.execute("SELECT max(length(body)) FROM message").fetchone()
+    assert stored < 5000
+
+
+def test_a_job_is_kept_until_its_messages_are_published(database: Database) -> None:
+    add(database, (["davs://a/x"], "davs://b/x"), job_metadata="kept")
+    database.cancel("j")
+    for row in database.flagged("to_cancel", "b", 10):
+        database.settled("to_cancel", row["file_id"])
+    assert database.forget(-1) == 0
+    (message,) = database.messages(10)
+    assert json.loads(message["body"])["job_metadata"] == "kept"
+    database.tried([message["message_id"]], [])
+    assert database.forget(-1) == 1
+
+
+def test_a_message_of_an_older_service_is_published(tmp_path: Path) -> None:
+    old = sqlite3.connect(tmp_path / "old.db", isolation_level=None)
+    old.executescript("".join(schema._STEPS[:5]) + "PRAGMA user_version = 5;")
+    old.execute("INSERT INTO message (created, vo_name, body) VALUES (1.0, 'v', '{\"a\": {}}')")
+    old.close()
+    changed = Database(tmp_path / "old.db", "fts.example")
+    assert [(row["vo_name"], row["body"]) for row in changed.messages(10)] == [("v", '{"a": {}}')]
+    changed.close()
 
 
 def test_alternatives(database: Database) -> None:
