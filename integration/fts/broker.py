@@ -159,8 +159,10 @@ virtual_host = "/"
                 assert time.monotonic() < until, "the port mapper does not end"
                 time.sleep(0.1)
 
-    def read(self, count: int, seconds: float = READ_SECONDS) -> list[Json]:
-        """Remove messages from the queue. Return at least ``count`` of them.
+    def read(
+        self, count: int, seconds: float = READ_SECONDS, destination: str = DESTINATION
+    ) -> list[Json]:
+        """Remove messages from a queue. Return at least ``count`` of them.
 
         After these messages, the call waits for a second for others.
         """
@@ -180,7 +182,7 @@ virtual_host = "/"
         reader = stomp.Connection12([("127.0.0.1", self.port)], vhost="/")
         reader.set_listener("test", listener)
         reader.connect(USER, PASSWORD, wait=True)
-        reader.subscribe(DESTINATION, "test", ack="auto", headers={"durable": "true"})
+        reader.subscribe(destination, "test", ack="auto", headers={"durable": "true"})
         until = time.monotonic() + seconds
         while len(listener.found) < count:
             assert time.monotonic() < until, listener.found

@@ -52,13 +52,16 @@ class Bed:
             self.close()
             raise
 
-    def faced(self, name: str, ca: Path, left_out: tuple[str, ...] = ()) -> Face:
+    def faced(
+        self, name: str, ca: Path, left_out: tuple[str, ...] = (), added: tuple[str, ...] = ()
+    ) -> Face:
         """Start a service that publishes with TLS, a certificate and a password.
 
         :param ca: authority that the service trusts.
         :param left_out: keys to leave out.
+        :param added: further lines of the section.
         """
-        lines = self.broker.face_config(ca).splitlines()
+        lines = [*self.broker.face_config(ca).splitlines(), *added]
         more = "\n".join(line for line in lines if line.split(" =")[0] not in left_out)
         return Face(self.folder / name, self.ends, self.authority.file, self.pems, more).start()
 
@@ -124,6 +127,42 @@ def test_ended_files_are_reported(bed: Bed) -> None:
         "NO_SUCH_FILE_OR_DIRECTORY",
     )
     assert bad["t__error_message"] == listed[1]["reason"]
+
+
+def test_starts_and_states_are_reported(bed: Bed) -> None:
+    bed.make("m/seen", 70_000)
+    queues = {kind: f"/queue/transfer.fts_monitoring_{kind}" for kind in ("start", "state")}
+    lines = tuple(f'destination_{kind} = "{queue}"' for kind, queue in queues.items())
+    face = bed.faced("all-kinds", bed.authority.file, added=lines)
+    try:
+        files = [pair("m/seen", metadata={"é": 1}, filesize=70_000), pair("m/unseen")]
+        job_id = face.submit(files, job_metadata={"issuer": "rucio"}, retry=-1)
+        assert face.wait(job_id)["job_state"] == "FINISHEDDIRTY"
+        ended = {each["src_url"]: each for each in bed.broker.read(2)}
+        started = {
+            each["src_url"]: each for each in bed.broker.read(1, destination=queues["start"])
+        }
+        states = bed.broker.read(4, destination=queues["state"])
+    finally:
+        face.close()
+    start, end = started[f"{A}/m/seen"], ended[f"{A}/m/seen"]
+    assert start["transfer_id"] == end["tr_id"]
+    assert start["timestamp"] == end["tr_timestamp_start"]
+    assert (start["job_id"], start["endpnt"], start["vo"]) == (job_id, "fts.example", "dteam")
+    assert (start["file_metadata"], start["job_metadata"]) == ({"é": 1}, {"issuer": "rucio"})
+    assert start["is_archiving"] is False
+    for name, last in (("seen", "FINISHED"), ("unseen", "FAILED")):
+        found = [each for each in states if each["src_url"] == f"{A}/m/{name}"]
+        names = [each["file_state"] for each in found]
+        # The service may see a short copy only after its end.
+        assert names in (["READY", "ACTIVE", last], ["READY", last])
+        assert {each["job_metadata"]["issuer"] for each in found} == {"rucio"}
+        assert {each["vo_name"] for each in found} == {"dteam"}
+        assert found[0]["timestamp"] <= found[-1]["timestamp"]
+        assert found[-1]["reason"] == ended[f"{A}/m/{name}"]["t__error_message"]
+    assert states[0]["submit_time"] <= states[0]["timestamp"]
+    assert states[-1]["job_state"] == "FINISHEDDIRTY"
+    assert {each["user_filesize"] for each in states} == {70_000, 0}
 
 
 def test_a_failed_alternative_is_active_while_another_follows(bed: Bed) -> None:

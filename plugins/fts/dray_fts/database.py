@@ -20,7 +20,7 @@ from dray_fts.sites import storage_of
 from dray_fts.states import LIVE, QUEUE_REASON, TERMINAL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from dray_fts.model import Job
@@ -41,23 +41,23 @@ class JobExistsError(Exception):
 class Database:
     """One connection that all threads share."""
 
-    def __init__(self, path: Path, messages_from: str | None = None) -> None:
+    def __init__(self, path: Path, messages_from: str = "", kinds: Collection[str] = ()) -> None:
         """Open the database, and create it if it is missing.
 
-        :param messages_from: name of the service in the messages about ended files. ``None``: no
-            messages are stored.
+        :param messages_from: name of the service in messages about files.
+        :param kinds: kinds of messages to store.
         :raises sqlite3.Error: if the database cannot be opened, or if a newer program wrote it.
         """
         self._lock = threading.RLock()
-        self._messages_from = messages_from
+        self._messages_from, self._kinds = messages_from, kinds
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._db.row_factory = sqlite3.Row
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
             self._db.execute(f"PRAGMA {pragma}")
         schema.prepare(self._db, path)
-        if messages_from is None:
-            # An earlier configuration had a broker.
-            self._db.execute("DELETE FROM message")
+        # An earlier configuration may have published other kinds.
+        places = ", ".join("?" * len(kinds))
+        self._db.execute(f"DELETE FROM message WHERE kind NOT IN ({places})", tuple(kinds))
 
     def close(self) -> None:
         """Close the connection."""
@@ -292,7 +292,7 @@ class Database:
         now = time.time()
         with self._change() as db:
             jobs = set()
-            ended = []
+            changed, started = [], []
             for change in changes:
                 row = apply_change(db, change)
                 if row is not None:
@@ -300,10 +300,12 @@ class Database:
                     if change.state in TERMINAL:
                         begin_next(db, row, change.state, now)
                     if change.state != row["file_state"]:
-                        ended.append(change.file_id)
+                        changed.append(change.file_id)
+                    if change.start_time not in (None, row["start_time"]):
+                        started.append(change.file_id)
             for job_id in jobs:
                 settle(db, job_id, now)
-            self._note(db, ended)
+            self._note(db, changed, started)
 
     def postpone(self, file_id: int, due: float, reason: str, *, is_away: bool) -> None:
         """Postpone the call for which a file waits.
@@ -359,10 +361,12 @@ class Database:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def _note(self, db: sqlite3.Connection, file_ids: Sequence[int]) -> None:
-        """Store the messages about files whose states have changed in this transaction."""
-        if self._messages_from is not None:
-            outbox.note(db, self._messages_from, file_ids)
+    def _note(
+        self, db: sqlite3.Connection, changed: Sequence[int], started: Sequence[int] = ()
+    ) -> None:
+        """Store the messages about files that this transaction has changed."""
+        if self._kinds:
+            outbox.note(db, self._messages_from, self._kinds, changed, started)
 
     def messages(self, limit: int) -> list[Row]:
         """Return the messages that the service should publish next."""

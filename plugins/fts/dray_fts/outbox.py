@@ -13,12 +13,13 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from dray_fts.messages import ENDS, completion
+from dray_fts import messages
+from dray_fts.messages import COMPLETE, ENDS, START, STATE
 from dray_fts.states import LIVE
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable, Sequence
 
     from dray_fts.changes import Row
 
@@ -27,11 +28,12 @@ __all__ = ["drop", "note", "tried", "waiting"]
 _FILE = """
 SELECT file_id, job_id, number, file_index, file_state, file.reason, source_surl, dest_surl,
     file.source_se, file.dest_se, user_filesize, start_time, finish_time, filesize, transferred,
-    throughput, deletes, vo_name, job_type, params
+    throughput, staging_start, staging_finished, archives, archive_start, archive_finish, deletes,
+    vo_name, job_type, job_state, params, submit_time
 FROM file JOIN job USING (job_id) WHERE file_id = ?
 """
 _WAITING = """
-SELECT message_id, tries, message.vo_name, CASE WHEN file_id IS NULL THEN body ELSE
+SELECT message_id, kind, tries, message.vo_name, CASE WHEN file_id IS NULL THEN body ELSE
     substr(body, 1, length(body) - 1) || ', "file_metadata": ' || file_metadata
     || ', "job_metadata": ' || job_metadata || '}' END AS body
 FROM message LEFT JOIN file USING (file_id) LEFT JOIN job USING (job_id)
@@ -39,20 +41,37 @@ ORDER BY tries, message_id LIMIT ?
 """
 
 
-def note(db: sqlite3.Connection, host: str, file_ids: Iterable[int]) -> None:
-    """Store a message about each of these files whose copy has ended.
+def note(
+    db: sqlite3.Connection,
+    host: str,
+    kinds: Container[str],
+    changed: Sequence[int],
+    started: Sequence[int] = (),
+) -> None:
+    """Store the messages about files, except those about deletions.
 
     :param host: name of the service.
+    :param kinds: kinds of messages to store.
+    :param changed: files that have a new state.
+    :param started: files whose copy has started.
     """
     now = time.time()
-    for file_id in file_ids:
+    has_changed, has_started = set(changed), set(started)
+    for file_id in dict.fromkeys((*started, *changed)):
         row = db.execute(_FILE, (file_id,)).fetchone()
-        if row["deletes"] or row["file_state"] not in ENDS:
+        if row["deletes"]:
             continue
-        body = completion(row, host, has_next=_has_next(db, row), now=now)
-        db.execute(
-            "INSERT INTO message (created, vo_name, body, file_id) VALUES (?, ?, ?, ?)",
-            (now, row["vo_name"], json.dumps(body), file_id),
+        made = {}
+        if START in kinds and file_id in has_started:
+            made[START] = messages.start(row, host)
+        if STATE in kinds and file_id in has_changed:
+            made[STATE] = messages.state(row, host, now=now)
+        if COMPLETE in kinds and file_id in has_changed and row["file_state"] in ENDS:
+            has_next = _has_next(db, row)
+            made[COMPLETE] = messages.completion(row, host, has_next=has_next, now=now)
+        db.executemany(
+            "INSERT INTO message (created, kind, vo_name, body, file_id) VALUES (?, ?, ?, ?, ?)",
+            [(now, kind, row["vo_name"], json.dumps(body), file_id) for kind, body in made.items()],
         )
 
 

@@ -205,7 +205,7 @@ class Publisher:
             receipt = str(row["message_id"])
             try:
                 connection.send(
-                    self._settings.destination,
+                    self._settings.destinations[row["kind"]],
                     row["body"],
                     "application/json",
                     {"persistent": "true", "receipt": receipt, "vo": row["vo_name"]},

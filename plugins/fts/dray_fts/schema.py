@@ -96,7 +96,10 @@ _REFERENCES = """
 ALTER TABLE message ADD COLUMN file_id INTEGER REFERENCES file;
 CREATE INDEX message_by_file ON message (file_id);
 """
-_STEPS = (_FIRST, _TAPE, _LISTS, _QUEUES, _MESSAGES, _REFERENCES)
+_KINDS = """
+ALTER TABLE message ADD COLUMN kind TEXT NOT NULL DEFAULT 'complete';
+"""
+_STEPS = (_FIRST, _TAPE, _LISTS, _QUEUES, _MESSAGES, _REFERENCES, _KINDS)
 """The change from each version to the next. A step of a released version never changes."""
 
 

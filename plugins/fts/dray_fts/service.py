@@ -69,8 +69,8 @@ class Service:
         os.umask(0o077)
         self.settings = settings
         self.revocations = Revocations(settings.crls)
-        has_messages = settings.messages is not None
-        self.database = Database(settings.state / "fts.db", settings.name if has_messages else None)
+        kinds = () if settings.messages is None else tuple(settings.messages.destinations)
+        self.database = Database(settings.state / "fts.db", settings.name, kinds)
         self.endpoints = Endpoints(settings.endpoints)
         self.driver = Driver(self.database, self.endpoints, settings.limits)
         self.publisher: Publisher | None = None

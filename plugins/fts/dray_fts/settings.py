@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from dray_fts.messages import COMPLETE, START, STATE
 from dray_fts.sites import NoPlaceError, Prefix, SiteMap
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ __all__ = ["NAME", "Endpoint", "Limits", "Messages", "Settings", "SettingsError"
 T = TypeVar("T")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of endpoints and owners."""
+_DESTINATION = "/topic/transfer.fts_monitoring_complete"
 _PATH = re.compile(r"/[^/?#\s]+(/[^?#\s]*)?")
 
 
@@ -76,15 +78,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """The STOMP broker that gets messages about ended files.
+    """The STOMP broker that gets messages about files.
 
+    :param destinations: destinations by the kind of message. Other kinds are not published.
     :param ca: authorities of the broker's certificate. ``None``: a connection without TLS.
     :param keep_hours: time for which a message waits for the broker.
     """
 
     host: str
     port: int
-    destination: str
+    destinations: Mapping[str, str]
     ca: Path | None
     certificate: Path | None
     key: Path | None
@@ -248,11 +251,14 @@ def _messages(table: _Table) -> Messages:
     host, port = _listen("[messages]: broker", table.take("broker", str))
     has_tls = table.take("tls", bool, default=True)
     paths = {name: table.maybe(name) for name in ("ca", "certificate", "key", "password_file")}
+    destinations = {COMPLETE: table.take("destination", str, _DESTINATION)}
+    others = {kind: table.maybe(f"destination_{kind}") for kind in (START, STATE)}
+    destinations |= {kind: text for kind, text in others.items() if text is not None}
     user = table.maybe("user")
     made = Messages(
         host=host,
         port=port,
-        destination=table.take("destination", str, "/topic/transfer.fts_monitoring_complete"),
+        destinations=destinations,
         user=user,
         virtual_host=table.maybe("virtual_host"),
         keep_hours=table.take("keep_hours", float, 24.0),

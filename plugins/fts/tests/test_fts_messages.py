@@ -27,7 +27,7 @@ ALICE = Person("alice", "/CN=alice", "dteam", is_administrator=False)
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    made = Database(tmp_path / "fts.db", "fts.example")
+    made = Database(tmp_path / "fts.db", "fts.example", ["complete"])
     yield made
     made.close()
 
@@ -69,6 +69,47 @@ def test_a_message_is_stored_with_the_state(database: Database) -> None:
     assert aborted["t_error_code"] == 125
 
 
+def test_starts_and_states(tmp_path: Path) -> None:
+    every = Database(tmp_path / "all.db", "fts.example", ["complete", "start", "state"])
+    (one,) = add(every, (["davs://c/x"], "davs://b/x"), bring_online=60)
+    every.apply([Change(one, "STARTED", staging_start=1.0, stage_id="s")])
+    every.apply([Change(one, "SUBMITTED", staging_finished=2.0)])
+    every.apply([Change(one, "READY")])
+    every.apply([Change(one, "ACTIVE", start_time=3.0)])
+    # More bytes are durable: neither a new state nor a new start.
+    every.apply([Change(one, "ACTIVE", start_time=3.0, transferred=5)])
+    every.apply([Change(one, "FAILED", "SOURCE [5] x", start_time=3.0, finish_time=4.0)])
+    found = [(row["kind"], json.loads(row["body"])) for row in every.messages(100)]
+    assert [kind for kind, _ in found] == [*["state"] * 3, "start", "state", "state", "complete"]
+    states = [body for kind, body in found if kind == "state"]
+    assert [(each["file_state"], each["job_state"]) for each in states] == [
+        ("STARTED", "STAGING"),
+        ("SUBMITTED", "SUBMITTED"),
+        ("READY", "READY"),
+        ("ACTIVE", "ACTIVE"),
+        ("FAILED", "FAILED"),
+    ]
+    assert (states[0]["staging"], states[0]["staging_start"]) == (True, 1000)
+    assert [each["staging_finished"] for each in states[:2]] == [0, 2000]
+    assert (states[-1]["reason"], states[-1]["archiving"]) == ("SOURCE [5] x", False)
+    start, end = found[3][1], found[-1][1]
+    assert (start["transfer_id"], start["timestamp"]) == (end["tr_id"], 3000)
+    every.close()
+    # Messages of kinds that are no longer published are deleted.
+    fewer = Database(tmp_path / "all.db", "fts.example", ["complete"])
+    assert [row["kind"] for row in fewer.messages(100)] == ["complete"]
+    fewer.close()
+
+
+def test_a_copy_that_is_seen_only_after_its_end_has_started(tmp_path: Path) -> None:
+    every = Database(tmp_path / "all.db", "fts.example", ["complete", "start"])
+    one, two = add(every, (["davs://a/x"], "davs://b/x"), (["davs://a/y"], "davs://b/y"))
+    every.apply([Change(one, "FINISHED", start_time=3.0, finish_time=4.0), Change(two, "FAILED")])
+    found = [(row["kind"], json.loads(row["body"])["file_id"]) for row in every.messages(9)]
+    assert found == [("start", one), ("complete", one), ("complete", two)]
+    every.close()
+
+
 def test_the_metadata_of_a_job_is_stored_once(database: Database) -> None:
     metadata = {"é": ["}", "m" * 10_000]}
     pairs = [([f"davs://a/{number}"], f"davs://b/{number}") for number in range(20)]
@@ -99,7 +140,7 @@ def test_a_message_of_an_older_service_is_published(tmp_path: Path) -> None:
     old.executescript("".join(schema._STEPS[:5]) + "PRAGMA user_version = 5;")
     old.execute("INSERT INTO message (created, vo_name, body) VALUES (1.0, 'v', '{\"a\": {}}')")
     old.close()
-    changed = Database(tmp_path / "old.db", "fts.example")
+    changed = Database(tmp_path / "old.db", "fts.example", ["complete"])
     assert [(row["vo_name"], row["body"]) for row in changed.messages(10)] == [("v", '{"a": {}}')]
     changed.close()
 
@@ -163,7 +204,7 @@ def test_old_messages_are_dropped(tmp_path: Path, database: Database) -> None:
     database.apply([Change(one, "FINISHED")])
     assert database.drop_messages(60) == 0
     assert database.drop_messages(-1) == 1
-    add_again = Database(tmp_path / "other.db", "fts.example")
+    add_again = Database(tmp_path / "other.db", "fts.example", ["complete"])
     add(add_again, (["davs://a/x"], "davs://b/x"))
     add_again.cancel("j")
     add_again.close()

@@ -24,7 +24,7 @@ WAIT_SECONDS = 10.0
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    made = Database(tmp_path / "fts.db", "fts.example")
+    made = Database(tmp_path / "fts.db", "fts.example", ["complete"])
     yield made
     made.close()
 
@@ -40,7 +40,7 @@ def settings(broker: socket.socket, ca: Path | None = None) -> Messages:
     return Messages(
         host="127.0.0.1",
         port=broker.getsockname()[1],
-        destination="/queue/x",
+        destinations={"complete": "/queue/x"},
         ca=ca,
         certificate=None,
         key=None,

@@ -76,7 +76,12 @@ def test_the_broker_of_the_how_to(tmp_path: Path) -> None:
     settings = read(write(tmp_path, example() + found[1])).messages
     assert settings is not None
     assert (settings.host, settings.port, settings.user) == ("broker.example", 61614, "fts")
-    assert settings.destination == "/topic/transfer.fts_monitoring_complete"
+    complete = {"complete": "/topic/transfer.fts_monitoring_complete"}
+    assert settings.destinations == complete
+    more = 'destination_start = "/topic/x"\ndestination_state = "/topic/y"\n'
+    settings = read(write(tmp_path, example() + found[1] + more)).messages
+    assert settings is not None
+    assert settings.destinations == {**complete, "start": "/topic/x", "state": "/topic/y"}
     assert read(write(tmp_path, example())).messages is None
 
 
