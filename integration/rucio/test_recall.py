@@ -177,6 +177,25 @@ def test_a_deleted_rule_ends_the_recall(scene: Scene, tape: Endpoint) -> None:
     await_copied(scene, rule, path)
 
 
+@pytest.mark.parametrize("step", ["recalled", "queued", "copied"])
+def test_a_rule_that_is_deleted_after_the_recall_ends_the_pin(
+    scene: Scene, tape: Endpoint, step: str
+) -> None:
+    (path,) = new_files(scene, tape, f"deleted-{step}", 1, MIB)
+    rule = scene.do("add_rule", name=f"deleted-{step}", rse="B-DATA")
+    scene.do("submit")
+    (request,) = scene.requests(path.name)
+    await_recalled(tape, request)
+    if step != "recalled":
+        scene.do("poll")
+    if step == "copied":
+        scene.do("submit")
+    with tape.client() as client:
+        assert client.staging(request["external_id"]).pinned_until is not None
+        scene.do("end_rule", id=rule)
+        assert client.staging(request["external_id"]).pinned_until is None
+
+
 def test_a_recall_that_takes_too_long_is_cancelled_and_tried_again(
     scene: Scene, tape: Endpoint
 ) -> None:

@@ -50,6 +50,7 @@ __all__ = [
     "is_refused",
     "release",
     "reports",
+    "unpin",
 ]
 
 ATTRIBUTE = "dray_recall"
@@ -57,7 +58,7 @@ ATTRIBUTE = "dray_recall"
 PIN_SECONDS = 172_800
 """Maximum time for which the file stays online, if nothing ends its pin earlier, as with FTS.
 
-The end of the copy ends the pin. A rule that is deleted after the recall does not.
+The end or the cancellation of the copy ends the pin.
 """
 ONLINE_SECONDS = 43_200
 """Default of Rucio's setting ``[conveyor] bring_online``: the maximum duration of a recall."""
@@ -192,11 +193,18 @@ def release(transfer: Transfer, requests_of: Iterable[Mapping[str, Any]]) -> Non
         return
     for request in requests_of:
         try:
-            host = _host_of_rse(request["source_rse_id"])
-            hosts.ask(host, lambda client: client.pin_staging(id, 0), hurried=True)
-        except (DrayError, NoPlaceError) as error:
-            if not (isinstance(error, DrayError) and error.kind in OVER_KINDS):
-                _LOG.warning("dray: cannot release %s: %s", id, error)
+            unpin(_host_of_rse(request["source_rse_id"]), id)
+        except NoPlaceError as error:
+            _LOG.warning("dray: cannot release %s: %s", id, error)
+
+
+def unpin(host: str, id: str) -> None:
+    """End the pin of a recalled file. If the call fails, the pin ends with its lifetime."""
+    try:
+        hosts.ask(host, lambda client: client.pin_staging(id, 0), hurried=True)
+    except DrayError as error:
+        if error.kind not in OVER_KINDS:
+            _LOG.warning("dray: cannot release %s: %s", id, error)
 
 
 def _host_of_rse(rse_id: str) -> str:

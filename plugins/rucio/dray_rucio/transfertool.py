@@ -291,7 +291,7 @@ class DrayTransfertool(Transfertool):
                 self._end_when_idle(id)
                 continue
             try:
-                end(self._host_of(id), id, hurried=True)
+                self._end(self._host_of(id), id)
             except DrayError as error:
                 if error.kind not in LATER_KINDS:
                     raise
@@ -385,7 +385,18 @@ class DrayTransfertool(Transfertool):
     def _end_later(self, id: str) -> None:
         """Cancel a transfer when its endpoint is reachable."""
         host = self._host_of(id)
-        again.add(f"cancel {id} at {host}", lambda: end(host, id, hurried=True))
+        again.add(f"cancel {id} at {host}", lambda: self._end(host, id))
+
+    def _end(self, host: str, id: str) -> None:
+        """Cancel a recall or a copy, and end the pin of the recalled file."""
+        end(host, id, hurried=True)
+        if submission.is_recall(id):
+            recall.unpin(host, id)
+            return
+        source = requests.source_of(id)
+        found = None if source is None else self._query([id]).get(id)
+        if found is not None:
+            recall.release(found, [{"source_rse_id": source}])
 
     def _end_when_idle(self, id: str) -> None:
         """Cancel a transfer of several files when Rucio has no request for it."""
