@@ -46,7 +46,7 @@ def run(arguments: list[str], cache: Path) -> int:
     failed = failed_tests(cache)
     if code != TESTS_FAILED or not 0 < len(failed) <= RERUN_MAX:
         return code
-    print(f"\n{len(failed)} tests failed; they run again without other tests.", flush=True)
+    print(f"\nFailed tests: {len(failed)}. They run again without other tests.", flush=True)
     again = pytest(["-n", "0", "-v", *failed], cache)
     if again == 0:
         print("Failed beside other tests, and passed alone:")
