@@ -49,6 +49,7 @@ __all__ = [
     "is_permitted",
     "is_refused",
     "release",
+    "release_cancelled",
     "reports",
     "unpin",
 ]
@@ -196,6 +197,28 @@ def release(transfer: Transfer, requests_of: Iterable[Mapping[str, Any]]) -> Non
             unpin(_host_of_rse(request["source_rse_id"]), id)
         except NoPlaceError as error:
             _LOG.warning("dray: cannot release %s: %s", id, error)
+
+
+def release_cancelled(host: str, id: str, transfer: Transfer | None) -> None:
+    """End the pin of a recalled file after a cancellation of its copy.
+
+    Rucio has a transaction open, so each call has a short timeout. If a call fails, the pin ends
+    with its lifetime.
+
+    :param host: endpoint of the destination.
+    :param id: id of the copy.
+    :param transfer: the copy. ``None`` if it had already ended when it was cancelled.
+    """
+    if transfer is None:
+        try:
+            transfer = hosts.ask(host, lambda client: client.query([id]), hurried=True).get(id)
+        except DrayError as error:
+            _LOG.warning("dray: cannot look up the recall of %s: %s", id, error)
+    if transfer is None or RECALL_LABEL not in transfer.request.get("labels", {}):
+        return
+    source = requests.source_of(id)
+    if source is not None:
+        release(transfer, [{"source_rse_id": source}])
 
 
 def unpin(host: str, id: str) -> None:

@@ -22,7 +22,7 @@ from dray_rucio.places import NoPlaceError, Site, below, site
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dray.client import Request, Staged, Ticket
+    from dray.client import Request, Staged, Ticket, Transfer
 
 __all__ = [
     "NO_HOST",
@@ -243,13 +243,17 @@ class Sender:
         return self.id
 
 
-def end(host: str, id: str, *, hurried: bool = False) -> None:
-    """Cancel a transfer. If it has ended or is unknown, that counts as success."""
+def end(host: str, id: str, *, hurried: bool = False) -> Transfer | None:
+    """Cancel a transfer, and return it.
+
+    :returns: ``None`` if the transfer had already ended or is unknown. This counts as success.
+    """
     try:
-        hosts.ask(host, lambda client: client.cancel(id), hurried=hurried)
+        return hosts.ask(host, lambda client: client.cancel(id), hurried=hurried)
     except DrayError as error:
         if error.kind not in OVER_KINDS:
             raise
+        return None
 
 
 def site_of(rse: Any) -> Site:  # noqa: ANN401 - Rucio's RseData

@@ -389,14 +389,11 @@ class DrayTransfertool(Transfertool):
 
     def _end(self, host: str, id: str) -> None:
         """Cancel a recall or a copy, and end the pin of the recalled file."""
-        end(host, id, hurried=True)
+        transfer = end(host, id, hurried=True)
         if submission.is_recall(id):
             recall.unpin(host, id)
-            return
-        source = requests.source_of(id)
-        found = None if source is None else self._query([id]).get(id)
-        if found is not None:
-            recall.release(found, [{"source_rse_id": source}])
+        else:
+            recall.release_cancelled(host, id, transfer)
 
     def _end_when_idle(self, id: str) -> None:
         """Cancel a transfer of several files when Rucio has no request for it."""
