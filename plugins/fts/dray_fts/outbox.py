@@ -37,7 +37,7 @@ SELECT message_id, kind, tries, message.vo_name, CASE WHEN file_id IS NULL THEN 
     substr(body, 1, length(body) - 1) || ', "file_metadata": ' || file_metadata
     || ', "job_metadata": ' || job_metadata || '}' END AS body
 FROM message LEFT JOIN file USING (file_id) LEFT JOIN job USING (job_id)
-ORDER BY tries, message_id LIMIT ?
+ORDER BY tries, kind, message_id LIMIT ?
 """
 
 
@@ -76,13 +76,18 @@ def note(
 
 
 def waiting(db: sqlite3.Connection, limit: int) -> list[Row]:
-    """Return the next messages, oldest first: those that have never been sent.
+    """Return the next messages of one kind, oldest first: those that have never been sent.
 
-    If there are none, return one message whose publication has failed, and only this one. So a
-    message that the broker always refuses does not delay other messages.
+    All of them have the same destination. So if the service may not publish at a destination, this
+    delays no message for another destination. Messages about ended copies come first.
+
+    If each message has been sent, return one message whose publication has failed, and only this
+    one. So a message that the broker always refuses does not delay other messages.
     """
     rows = db.execute(_WAITING, (limit,)).fetchall()
-    return rows[:1] if rows and rows[0]["tries"] else [row for row in rows if not row["tries"]]
+    if rows and rows[0]["tries"]:
+        return rows[:1]
+    return [row for row in rows if (row["tries"], row["kind"]) == (0, rows[0]["kind"])]
 
 
 def tried(db: sqlite3.Connection, published: Iterable[int], failed: Iterable[int]) -> None:

@@ -96,8 +96,12 @@ _REFERENCES = """
 ALTER TABLE message ADD COLUMN file_id INTEGER REFERENCES file;
 CREATE INDEX message_by_file ON message (file_id);
 """
+#: The index has the messages in the order in which the service publishes them. In this order, the
+#: kind `complete` is the first.
 _KINDS = """
 ALTER TABLE message ADD COLUMN kind TEXT NOT NULL DEFAULT 'complete';
+DROP INDEX message_by_tries;
+CREATE INDEX message_by_tries ON message (tries, kind, message_id);
 """
 _STEPS = (_FIRST, _TAPE, _LISTS, _QUEUES, _MESSAGES, _REFERENCES, _KINDS)
 """The change from each version to the next. A step of a released version never changes."""

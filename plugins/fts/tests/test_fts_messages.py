@@ -51,6 +51,13 @@ def ends(database: Database) -> list[tuple[str, str]]:
     return [(each["t_final_transfer_state"], each["job_state"]) for each in bodies(database)]
 
 
+def stored(database: Database) -> list[tuple[str, dict[str, Any]]]:
+    """Return the kinds of all messages, and the messages without the metadata."""
+    with database._change() as db:
+        rows = db.execute("SELECT kind, body FROM message ORDER BY message_id").fetchall()
+    return [(kind, json.loads(body)) for kind, body in rows]
+
+
 def test_a_message_is_stored_with_the_state(database: Database) -> None:
     one, two = add(database, (["davs://a/x"], "davs://b/x"), (["davs://a/y"], "davs://b/y"))
     database.apply([Change(one, "READY"), Change(one, "ACTIVE", start_time=10.0)])
@@ -79,7 +86,7 @@ def test_starts_and_states(tmp_path: Path) -> None:
     # More bytes are durable: neither a new state nor a new start.
     every.apply([Change(one, "ACTIVE", start_time=3.0, transferred=5)])
     every.apply([Change(one, "FAILED", "SOURCE [5] x", start_time=3.0, finish_time=4.0)])
-    found = [(row["kind"], json.loads(row["body"])) for row in every.messages(100)]
+    found = stored(every)
     assert [kind for kind, _ in found] == [*["state"] * 3, "start", "state", "state", "complete"]
     states = [body for kind, body in found if kind == "state"]
     assert [(each["file_state"], each["job_state"]) for each in states] == [
@@ -105,8 +112,21 @@ def test_a_copy_that_is_seen_only_after_its_end_has_started(tmp_path: Path) -> N
     every = Database(tmp_path / "all.db", "fts.example", ["complete", "start"])
     one, two = add(every, (["davs://a/x"], "davs://b/x"), (["davs://a/y"], "davs://b/y"))
     every.apply([Change(one, "FINISHED", start_time=3.0, finish_time=4.0), Change(two, "FAILED")])
-    found = [(row["kind"], json.loads(row["body"])["file_id"]) for row in every.messages(9)]
+    found = [(kind, body["file_id"]) for kind, body in stored(every)]
     assert found == [("start", one), ("complete", one), ("complete", two)]
+    every.close()
+
+
+def test_the_messages_of_a_batch_have_one_kind(tmp_path: Path) -> None:
+    every = Database(tmp_path / "all.db", "fts.example", ["complete", "start", "state"])
+    (one,) = add(every, (["davs://a/x"], "davs://b/x"))
+    every.apply([Change(one, "ACTIVE", start_time=3.0)])
+    every.apply([Change(one, "FINISHED", start_time=3.0, finish_time=4.0)])
+    batches = []
+    while rows := every.messages(100):
+        batches.append([row["kind"] for row in rows])
+        every.tried([row["message_id"] for row in rows], [])
+    assert batches == [["complete"], ["start"], ["state", "state"]]
     every.close()
 
 
