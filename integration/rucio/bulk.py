@@ -186,6 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--set",
         action="append",
+        type=_setting,
         default=[],
         metavar="SECTION.KEY=VALUE",
         help="a setting for rucio.cfg; may be repeated",
@@ -199,12 +200,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _settings(words: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Parse the settings for rucio.cfg."""
+def _setting(word: str) -> tuple[str, str, str]:
+    """Parse a setting for rucio.cfg."""
+    name, sign, value = word.partition("=")
+    section, _, key = name.partition(".")
+    if not (section and key and sign):
+        raise argparse.ArgumentTypeError(f"{word!r} is not SECTION.KEY=VALUE")
+    return section, key, value
+
+
+def _sections(settings: Sequence[tuple[str, str, str]]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
-    for word in words:
-        name, _, value = word.partition("=")
-        section, _, key = name.partition(".")
+    for section, key, value in settings:
         found.setdefault(section, {})[key] = value
     return found
 
@@ -215,13 +222,15 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if (given.submitters > 1 or given.finish) and given.postgresql is None:
         parser.error("SQLite has one writer at a time: for several daemons, use --postgresql")
+    if given.split and (given.submitters > 1 or given.finish):
+        parser.error("--split runs one daemon at a time: do not use --submitters or --finish")
     folder = Path(tempfile.mkdtemp(prefix="dray-bulk-", dir=os.environ.get("DRAY_TEST_DIR")))
     more = {"group_files": "1"} if given.alone else {}
     try:
         with database(folder, given.postgresql) as where, contextlib.ExitStack() as stack:
             inner = folder / "scene"
             inner.mkdir()
-            scene = Scene(inner, more, _settings(given.set), **where)
+            scene = Scene(inner, more, _sections(given.set), **where)
             stack.callback(scene.close)
             if given.rate is not None:
                 stack.enter_context(scene.slow(given.rate))
