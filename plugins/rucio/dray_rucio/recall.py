@@ -57,9 +57,9 @@ __all__ = [
 ATTRIBUTE = "dray_recall"
 """Attribute of a tape RSE: ``False`` leaves its recalls to another transfertool."""
 PIN_SECONDS = 172_800
-"""Maximum time for which the file stays online, if nothing ends its pin earlier, as with FTS.
+"""Maximum time for which the file stays online, equal to that of FTS.
 
-The end or the cancellation of the copy ends the pin.
+The end of the copy, and the cancellation of the recall or of the copy, end the pin earlier.
 """
 ONLINE_SECONDS = 43_200
 """Default of Rucio's setting ``[conveyor] bring_online``: the maximum duration of a recall."""
