@@ -17,6 +17,7 @@ use local_common::{
 };
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -278,6 +279,28 @@ fn a_sweep_of_a_subfolder_reads_the_logs_above_it_on_each_disk() {
     // One disk lacks the folder.
     fs::remove_dir_all(dirs[0].join("run")).expect("removed");
     assert_eq!(look(&place, tomorrow()).0.len(), 1);
+}
+
+#[test]
+fn a_file_or_a_link_in_place_of_a_folder_does_not_end_the_sweep() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let dirs = disks(scratch.path());
+    fs::write(dirs[0].join("run"), b"a file").expect("a file");
+    let elsewhere = scratch.path().join("elsewhere");
+    fs::create_dir(&elsewhere).expect("a folder");
+    symlink(&elsewhere, dirs[1].join("run")).expect("a link");
+    let folder = dirs[2].join("run");
+    fs::create_dir(&folder).expect("a folder");
+    for top in [RelPath::root(), RelPath::parse(b"run").expect("a path")] {
+        fs::write(folder.join(STRAY), b"stray").expect("a file");
+        let place = WalkRoot::of_disks(&dirs, &top).expect("all disks are there");
+        let (found, unreadable) = look(&place, tomorrow());
+        assert!(unreadable.is_empty(), "{unreadable:?}");
+        let paths: Vec<_> = found.iter().map(|one| one.path.to_string()).collect();
+        assert_eq!(paths, [format!("run/{STRAY}")]);
+        remove(&place, &found[0], tomorrow()).expect("removed");
+        assert!(!folder.join(STRAY).exists());
+    }
 }
 
 #[test]

@@ -132,6 +132,11 @@ impl OtherLogs {
             Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(self.unread()),
             // One of several disks has a file where another disk has the folder.
             Err(error) if error.kind == ErrorKind::NotADirectory => return Ok(false),
+            // One of several disks has a link where another disk has the folder. No log is used
+            // through a link. A transfer reports such a link.
+            Err(error) if error.kind == ErrorKind::PathEscapes && self.own.is_none() => {
+                return Ok(false);
+            }
             Err(error) => return Err(error),
         };
         for name in names {

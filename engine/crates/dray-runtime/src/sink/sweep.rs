@@ -148,7 +148,7 @@ pub fn walk(
         }
         let mut lister = match part.store.list(&place.top, &options) {
             // The folder exists on another disk.
-            Err(error) if error.kind == ErrorKind::NotFound && part.disk.is_some() => continue,
+            Err(error) if part.disk.is_some() && is_no_folder(&error) => continue,
             listed => listed.map_err(|error| part.on_disk(error))?,
         };
         let mut walk = Walk {
@@ -304,6 +304,12 @@ fn stray(store: &dyn Store, path: &RelPath) -> Result<Option<(PartialId, Holding
         born: store.born(path)?,
     };
     Ok(store.holding(path)?.map(|holding| (id, holding)))
+}
+
+/// Returns true if nothing, a file or a link is at the path of a folder.
+const fn is_no_folder(error: &Error) -> bool {
+    use ErrorKind::{NotADirectory, NotFound, PathEscapes};
+    matches!(error.kind, NotFound | NotADirectory | PathEscapes)
 }
 
 fn is_log_folder(path: &RelPath) -> bool {
