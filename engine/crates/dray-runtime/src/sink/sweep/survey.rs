@@ -127,12 +127,10 @@ impl Survey {
             let Ok(path) = top.join_path(path) else {
                 continue;
             };
-            self.add_partial(place.store, &path, file, |found| {
-                file.partial.is(found, is_same_boot)
-            })?;
-            for store in place.beside {
+            let is_alone = place.beside.is_empty();
+            for store in std::iter::once(place.store).chain(place.beside) {
                 self.add_partial(store, &path, file, |found| {
-                    is_on_other_disk(&file.partial, found, is_same_boot)
+                    is_named(&file.partial, found, is_same_boot, is_alone)
                 })?;
             }
         }
@@ -172,11 +170,17 @@ impl Survey {
     }
 }
 
-/// Returns true if a partial file on another disk than the log's is the file that the log names.
-/// Two disks may have files with the same name and inode number, so the inode number alone is no
-/// proof: the device or the creation time must also be known.
-fn is_on_other_disk(logged: &PartialFile, found: &FoundPartial, is_same_boot: bool) -> bool {
-    let is_proof = is_same_boot || (logged.born != 0 && found.born != 0);
+/// Returns true if a partial file is the file that the log names. If the disk of the log does not
+/// stand alone (`is_alone`), the log may name a file on any of the disks. Two disks may have files
+/// with the same name and inode number, so the inode number alone is no proof: the device or the
+/// creation time must also be known.
+fn is_named(
+    logged: &PartialFile,
+    found: &FoundPartial,
+    is_same_boot: bool,
+    is_alone: bool,
+) -> bool {
+    let is_proof = is_alone || is_same_boot || (logged.born != 0 && found.born != 0);
     is_proof && logged.is(found, is_same_boot)
 }
 
@@ -205,13 +209,13 @@ pub(super) fn no_log() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::is_on_other_disk;
+    use super::is_named;
     use dray_core::Name;
     use dray_log::PartialFile;
     use dray_log::trust::FoundPartial;
 
     #[test]
-    fn an_inode_number_alone_does_not_identify_a_file_on_another_disk() {
+    fn an_inode_number_alone_does_not_identify_a_file_on_several_disks() {
         let logged = |born| PartialFile {
             name: Name::new(b".dray-0123456789abcdef.part").expect("a name"),
             device: 1,
@@ -225,8 +229,9 @@ mod tests {
             size: 1,
         };
         // The numbers of devices may change when the host restarts.
-        assert!(is_on_other_disk(&logged(7), &found(2, 7), false));
-        assert!(is_on_other_disk(&logged(0), &found(1, 0), true));
+        assert!(is_named(&logged(7), &found(2, 7), false, false));
+        assert!(is_named(&logged(0), &found(1, 0), true, false));
+        assert!(is_named(&logged(0), &found(2, 0), false, true));
         for (logged, found, is_same_boot) in [
             (logged(7), found(2, 8), false),
             (logged(0), found(2, 0), false),
@@ -234,8 +239,8 @@ mod tests {
             (logged(0), found(2, 0), true),
             (logged(7), found(2, 7), true),
         ] {
-            let is_named = is_on_other_disk(&logged, &found, is_same_boot);
-            assert!(!is_named, "{logged:?} {found:?} {is_same_boot}");
+            let is_it = is_named(&logged, &found, is_same_boot, false);
+            assert!(!is_it, "{logged:?} {found:?} {is_same_boot}");
         }
     }
 }
