@@ -286,9 +286,7 @@ fn a_file_or_a_link_in_place_of_a_folder_does_not_end_the_sweep() {
     let scratch = tempfile::tempdir().expect("a folder");
     let dirs = disks(scratch.path());
     fs::write(dirs[0].join("run"), b"a file").expect("a file");
-    let elsewhere = scratch.path().join("elsewhere");
-    fs::create_dir(&elsewhere).expect("a folder");
-    symlink(&elsewhere, dirs[1].join("run")).expect("a link");
+    symlink(&dirs[2], dirs[1].join("run")).expect("a link");
     let folder = dirs[2].join("run");
     fs::create_dir(&folder).expect("a folder");
     for top in [RelPath::root(), RelPath::parse(b"run").expect("a path")] {
@@ -320,10 +318,17 @@ fn disks_are_swept_only_if_all_disks_of_the_store_are_given() {
     drop(open(std::slice::from_ref(&inner)));
     let (found, unreadable) = look(&place(&dirs), tomorrow());
     assert_eq!(found.len(), 1);
-    assert!(
-        unreadable[0].cause.contains("inner has the file"),
-        "{unreadable:?}"
-    );
+    let told = &unreadable[0].cause;
+    assert!(told.contains("inner has the file"), "{told}");
+    let disk = format!("(disk {})", dirs[0].display());
+    assert!(told.ends_with(&disk), "{told}");
+    let outer = dirs[0].join("outer");
+    fs::create_dir(&outer).expect("a folder");
+    symlink("nowhere", outer.join(".dray-disk")).expect("a link");
+    let unclear = WalkRoot::open(&outer)
+        .err()
+        .expect("a link counts as a mark");
+    assert!(unclear.cause.contains("outer has the file"), "{unclear}");
     let nested = refused(&[inner]);
     assert!(nested.cause.contains("d0 has the file"), "{nested}");
     for dir in &dirs {

@@ -199,16 +199,17 @@ impl Walk<'_> {
             };
             match item.kind {
                 EntryKind::Directory if is_log_folder(&path) => lister.skip_folder(),
-                EntryKind::Directory if self.place.is_disk(self.part, &path) => {
-                    lister.skip_folder();
-                    (self.tell)(WalkEvent::Unreadable(one_of_several_disks(
-                        &path.to_string(),
-                    )))?;
-                }
-                EntryKind::Directory => {
-                    at = path;
-                    self.folder(&at)?;
-                }
+                EntryKind::Directory => match self.place.is_disk(self.part, &path) {
+                    Ok(false) => {
+                        at = path;
+                        self.folder(&at)?;
+                    }
+                    is_disk => {
+                        lister.skip_folder();
+                        let is_one = || one_of_several_disks(&path.to_string());
+                        self.unreadable(is_disk.err().unwrap_or_else(is_one))?;
+                    }
+                },
                 EntryKind::DirectoryEnd => at = at.parent().unwrap_or_else(RelPath::root),
                 EntryKind::File { .. } | EntryKind::Symlink { .. } => self.file(&path)?,
             }

@@ -4,10 +4,12 @@
 //! the disks may name a partial file on any other disk.
 
 use super::super::other_logs::{OtherLogs, PartialKey};
+use super::is_no_folder;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_store::disks::MARK_NAME;
 use dray_store::{DisksOptions, DisksStore, PosixOptions, PosixStore, Store};
 use std::ffi::OsStr;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -74,10 +76,16 @@ impl WalkRoot {
             ..DisksOptions::default()
         };
         let disks = DisksStore::open(dirs, End::Sink, &options)?.each_disk()?;
-        if !dirs.iter().any(|dir| is_marked(dir)) {
-            let cause = "none of the folders has the file .dray-disk, so no copy has used them as \
-                disks of one store";
-            return Err(refused(cause.to_owned()).remedy("sweep each folder by itself"));
+        let marked: Result<Vec<bool>> = dirs.iter().map(|dir| is_marked(dir)).collect();
+        if !marked?.contains(&true) {
+            // The logs of unfinished copies may still name files on all disks, so do not advise to
+            // sweep the disks one by one.
+            let cause = "none of the folders has the file .dray-disk, which the first copy to \
+                several disks writes";
+            return Err(refused(cause.to_owned()).remedy(
+                "if the folders are disks of one root, run a copy to all of them first; otherwise \
+                    sweep each folder alone",
+            ));
         }
         let mut parts = Vec::with_capacity(disks.len());
         for (name, store) in disks {
@@ -85,8 +93,8 @@ impl WalkRoot {
             let mut all = dirs.iter();
             let dir = all.find(|dir| dir.display().to_string() == name);
             let folder = real(dir.unwrap_or(&PathBuf::from(&name)))?;
-            let walked = folder.join(OsStr::from_bytes(top.as_bytes()));
-            refuse_disk(&walked, Some(&folder))?;
+            refuse_disk(&folder, Some(&folder))?;
+            refuse_disk_below(&store, &folder, top)?;
             parts.push(Part {
                 store: Arc::new(store),
                 above: above(&folder)?,
@@ -131,9 +139,14 @@ impl WalkRoot {
     }
 
     /// Returns true if a folder below a part is a disk of another store with several disks.
-    pub(super) fn is_disk(&self, part: &Part, folder: &RelPath) -> bool {
-        let mark = Name::new(MARK_NAME).and_then(|mark| folder.join(&mark));
-        self.is_local && mark.is_ok_and(|mark| matches!(part.store.stat(&mark), Ok(Some(_))))
+    ///
+    /// # Errors
+    /// If it is unknown whether the folder has the mark of a disk.
+    pub(super) fn is_disk(&self, part: &Part, folder: &RelPath) -> Result<bool> {
+        if !self.is_local {
+            return Ok(false);
+        }
+        has_mark(part.store.as_ref(), folder)
     }
 }
 
@@ -186,18 +199,51 @@ fn real(path: &Path) -> Result<PathBuf> {
     })
 }
 
-fn is_marked(folder: &Path) -> bool {
-    folder.join(OsStr::from_bytes(MARK_NAME)).exists()
+fn is_marked(folder: &Path) -> Result<bool> {
+    let mark = folder.join(OsStr::from_bytes(MARK_NAME));
+    match mark.symlink_metadata() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(
+            Error::new(ErrorKind::Io, End::Sink, "search for partial data")
+                .cause(format!("{}: {error}", mark.display())),
+        ),
+    }
+}
+
+fn has_mark(store: &dyn Store, folder: &RelPath) -> Result<bool> {
+    let mark = folder.join(&Name::new(MARK_NAME)?)?;
+    Ok(store.stat(&mark)?.is_some())
+}
+
+/// Refuses the path `top` on the disk at `disk`, if the path leads into a disk of another store. A
+/// file or a link on the path is no folder to walk.
+fn refuse_disk_below(store: &dyn Store, disk: &Path, top: &RelPath) -> Result<()> {
+    let mut at = top.clone();
+    while let Some(above) = at.parent() {
+        match has_mark(store, &at) {
+            Ok(false) => {}
+            Ok(true) => {
+                let folder = disk.join(OsStr::from_bytes(at.as_bytes()));
+                return Err(one_of_several_disks(&folder.display().to_string()));
+            }
+            Err(error) if is_no_folder(&error) => {}
+            Err(error) => return Err(error),
+        }
+        at = above;
+    }
+    Ok(())
 }
 
 /// Refuses a folder that is a disk, or is on a disk, of a store with several disks. The disk at
 /// `own` is accepted.
 fn refuse_disk(path: &Path, own: Option<&Path>) -> Result<()> {
-    let mut above = path.ancestors().filter(|folder| Some(*folder) != own);
-    match above.find(|folder| is_marked(folder)) {
-        Some(marked) => Err(one_of_several_disks(&marked.display().to_string())),
-        None => Ok(()),
+    for folder in path.ancestors().filter(|folder| Some(*folder) != own) {
+        if is_marked(folder)? {
+            return Err(one_of_several_disks(&folder.display().to_string()));
+        }
     }
+    Ok(())
 }
 
 /// Returns the error for the folder of one disk. A log on another disk may name its partial files,
