@@ -48,9 +48,9 @@ pub fn open(typed: &OsStr) -> Result<WalkRoot> {
     })
 }
 
-/// Returns the folders that a sweep of `location` walks. A sweep reads the logs of each disk, and
-/// the store of several disks shows only the logs of the first disk, so each disk is opened as a
-/// store of its own. `open` opens a location that is not on disks of this host.
+/// Returns the folders that a sweep of `location` walks. If the location is on several disks, opens
+/// each disk as a store of its own, because the store of all disks shows only the logs of the first
+/// disk. Otherwise calls `open`.
 pub(crate) fn walk_root(
     location: &dyn Location,
     open: impl FnOnce() -> Result<WalkRoot>,

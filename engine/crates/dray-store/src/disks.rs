@@ -56,7 +56,8 @@ pub struct DisksOptions {
     pub preallocates: bool,
     /// Let copies share blocks with their source files.
     pub shares_blocks: bool,
-    /// Open a sink without marking new disks, to plan a copy. The caller must not write.
+    /// Open a sink without marking new disks, to plan a copy or to sweep. The caller must not create
+    /// files in the store.
     pub only_looks: bool,
 }
 
