@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from integration.storage.gluster import run
@@ -36,6 +37,7 @@ class Network:
 
     def __init__(self) -> None:
         """Create the namespace and the link."""
+        _remove_leftovers()
         self.space = f"dray-net-{os.getpid()}"
         self._link = f"dray{os.getpid() % 10**6}"
         run("ip", "netns", "add", self.space)
@@ -71,6 +73,19 @@ class Network:
         for words in (["link", "del", self._link], ["netns", "del", self.space]):
             with contextlib.suppress(OSError):
                 run("ip", *words)
+
+
+def _remove_leftovers() -> None:
+    """Remove the namespaces of killed test processes.
+
+    All links have the same addresses, so a leftover link would take the packets of a new link.
+    """
+    for path in Path("/run/netns").glob("dray-net-*"):
+        pid = path.name.rpartition("-")[2]
+        if not Path("/proc", pid).exists():
+            with contextlib.suppress(OSError):
+                # The link has one end in the namespace, so both disappear.
+                run("ip", "netns", "del", path.name)
 
 
 @contextlib.contextmanager
