@@ -163,7 +163,9 @@ impl Tiers {
             if !matches!(row.state, At::Deleting | At::Slow)
                 && row.application != request.application
             {
-                let mtbf = known(&row.application).unwrap_or(unknown);
+                // Soon after a version has been written, the plan does not have its MTBF yet.
+                let declared = row.mtbf_seconds.map(|mtbf| mtbf as f64);
+                let mtbf = known(&row.application).or(declared).unwrap_or(unknown);
                 held.insert(row.application, mtbf);
             }
         }
