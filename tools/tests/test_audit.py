@@ -1,25 +1,8 @@
 """Tests that the audit finds planted faults."""
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
-
-def load() -> ModuleType:
-    path = Path(__file__).resolve().parents[1] / "audit.py"
-    spec = importlib.util.spec_from_file_location("audit", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-audit = load()
+from tools import audit
 
 
 @pytest.mark.parametrize(

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tools import rust_tests
+
 if TYPE_CHECKING:
-    from types import ModuleType
-
-
-def load() -> ModuleType:
-    path = Path(__file__).resolve().parents[1] / "rust_tests.py"
-    spec = importlib.util.spec_from_file_location("rust_tests", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-rust_tests = load()
+    from pathlib import Path
 
 
 def twice_failed(folder: Path, scripts: list[str]) -> list[str]:
@@ -34,8 +19,7 @@ def twice_failed(folder: Path, scripts: list[str]) -> list[str]:
         path.chmod(0o755)
         programs.append(rust_tests.TestProgram(path, folder, path.name))
     outcomes = rust_tests.run_all(programs, 2, [])
-    names: list[str] = rust_tests.run_again(outcomes, [])
-    return names
+    return rust_tests.run_again(outcomes, [])
 
 
 def test_a_program_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
