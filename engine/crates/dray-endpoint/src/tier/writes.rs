@@ -152,21 +152,23 @@ impl Tiers {
             return Ok(false);
         }
         let seen = seen(tier);
-        let nodes = request.nodes.zip(tier.config.node_mtbf);
-        let declared = request.mtbf_seconds.map(|mtbf| mtbf as f64);
-        let derived = nodes.map(|(nodes, mtbf)| mtbf as f64 / f64::from(nodes.max(1)));
+        let given = |mtbf: Option<u64>, nodes: Option<u32>| {
+            let derived = |(nodes, mtbf): (u32, u64)| mtbf as f64 / f64::from(nodes.max(1));
+            let from_nodes = nodes.zip(tier.config.node_mtbf).map(derived);
+            mtbf.map(|mtbf| mtbf as f64).or(from_nodes)
+        };
         let known = |application: &str| seen.mtbf.get(application).copied();
         let unknown = tier.mtbf_unknown();
-        let mtbf = declared.or(derived).or_else(|| known(&request.application));
+        let mtbf = given(request.mtbf_seconds, request.nodes);
+        let mtbf = mtbf.or_else(|| known(&request.application));
         let mut held: BTreeMap<String, f64> = BTreeMap::new();
         for row in self.queue.tiers().versions(tier.config.name.as_str())? {
             if !matches!(row.state, At::Deleting | At::Slow)
                 && row.application != request.application
             {
                 // Soon after a version has been written, the plan does not have its MTBF yet.
-                let declared = row.mtbf_seconds.map(|mtbf| mtbf as f64);
-                let mtbf = known(&row.application).or(declared).unwrap_or(unknown);
-                held.insert(row.application, mtbf);
+                let mtbf = known(&row.application).or_else(|| given(row.mtbf_seconds, row.nodes));
+                held.insert(row.application, mtbf.unwrap_or(unknown));
             }
         }
         let incoming = Incoming {
