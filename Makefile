@@ -30,7 +30,7 @@ WORKERS ?= 5
 .PHONY: help setup setup-build setup-demo setup-celery build unit test test-full test-docker
 .PHONY: test-celery test-storage check integration sim fuzz demo demo-down demo-engine bench bench-peers wheel
 .PHONY: setup-xrootd setup-packages setup-bench build-xrootd deb rpm sbom build-sim develop develop-release fmt clean
-.PHONY: experiments-bbos tier-run
+.PHONY: experiments-bbos tier-run setup-console console check-console
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -57,8 +57,24 @@ setup-xrootd:
 setup-packages:
 	@tools/bootstrap.sh packages
 
+setup-console:
+	@tools/bootstrap.sh console
+
 setup-bench:
 	@tools/bootstrap.sh bench
+
+# Only these two targets need Node.js and a registry of packages: the built files are in the tree.
+NPM := cd engine/crates/dray-endpoint/console && npm
+NPM_INSTALL := $(NPM) ci --ignore-scripts --no-audit --no-fund --silent
+
+console: setup-console ## Build the files of the web console from their TypeScript sources
+	$(NPM_INSTALL)
+	$(NPM) run --silent types
+	$(NPM) run --silent build
+
+check-console: setup-console ## Check that a new build of the web console equals the files in the tree
+	$(NPM_INSTALL)
+	$(NPM) run --silent check
 
 # Without the simulator, whose planted defects do not belong into the programs.
 RELEASE := $(CARGO) build --locked --release --workspace --exclude dray-sim --bins
@@ -117,6 +133,7 @@ test-full: setup build build-xrootd build-sim develop ## Faults in full: 20 mome
 		-n $(WORKERS) --dist loadfile -rA $(ARGS)
 	$(PYTEST) integration/faults/test_soak.py integration/endpoint/test_load.py -s -rA $(ARGS)
 	$(MAKE) fuzz SECONDS=10
+	$(MAKE) check-console
 
 # The programs are those of `integration`. Three workers: most tests wait for a cluster, and each
 # worker starts clusters of its own.

@@ -1,8 +1,9 @@
-"""Audit dray's dependencies: the crates in Cargo.lock, the packages in the requirements files.
+"""Audit dray's dependencies: crates, Python packages, and the npm packages of the web console.
 
 The audit fails if a crate has a licence outside the allow list, if a crate does not come from
 crates.io, or if a crate that may exist only once exists twice. It also fails if a Python package is
-not pinned or not listed. docs/decisions/0002-dependency-audit.md explains why cargo-deny is not
+not pinned or not listed, or if an npm package is not pinned or has another licence.
+docs/decisions/0002-dependency-audit.md explains why cargo-deny is not
 used.
 """
 
@@ -48,6 +49,9 @@ REQUIREMENTS_APART = (
     "requirements-fts.txt",
     "requirements-sbom.txt",
 )
+
+#: Packages of npm that build the web console, or are a part of it.
+CONSOLE_LOCK = "engine/crates/dray-endpoint/console/package-lock.json"
 
 # Crates whose state or types are shared in a program. Two versions of such a crate in one
 # program would not work together.
@@ -190,6 +194,29 @@ def audit_requirements(text: str, installed: dict[str, str]) -> list[str]:
     return findings
 
 
+def audit_npm(lock: dict[str, Any]) -> list[str]:
+    """Return one sentence for each violation of the rules for packages of npm.
+
+    :param lock: content of the file package-lock.json.
+    """
+    findings = []
+    for path, package in lock["packages"].items():
+        if path == "":
+            wanted = {**package.get("dependencies", {}), **package.get("devDependencies", {})}
+            loose = sorted(name for name, text in wanted.items() if not text[:1].isdigit())
+            findings += [f"npm package {name}: not an exact version" for name in loose]
+            continue
+        place = f"npm package {path.removeprefix('node_modules/')} {package.get('version')}"
+        if "integrity" not in package:
+            findings.append(f"{place}: has no digest in the lock file")
+        licence = package.get("license")
+        if licence is None:
+            findings.append(f"{place}: declares no licence")
+        elif not is_licence_allowed(licence):
+            findings.append(f"{place}: licence {licence} is not on the list")
+    return findings
+
+
 def locked_crates() -> list[Crate]:
     """Read the crates in the lock file. Fails if the file is missing or out of date."""
     command = ["cargo", "metadata", "--locked", "--format-version", "1"]
@@ -225,11 +252,13 @@ def main() -> int:
     for name in REQUIREMENTS_APART:
         text = (ROOT / "tools" / name).read_text(encoding="utf-8")
         findings += [f"{name}: {finding}" for finding in audit_requirements(text, {})]
+    lock = json.loads((ROOT / CONSOLE_LOCK).read_text(encoding="utf-8"))
+    findings += audit_npm(lock)
     for finding in findings:
         print(f"audit: {finding}", file=sys.stderr)
     if not findings:
         foreign = sum(crate.source is not None for crate in crates)
-        print(f"audit: {foreign} crates and the Python pins are in order")
+        print(f"audit: {foreign} crates, the Python pins and the npm lock are in order")
     return 1 if findings else 0
 
 

@@ -8,6 +8,7 @@
 #   tools/bootstrap.sh celery   the same as `test`, and PostgreSQL and Redis
 #   tools/bootstrap.sh xrootd   the same as `build`, and XRootD's headers
 #   tools/bootstrap.sh packages the same as `xrootd`, and the tools that build Debian and RPM packages
+#   tools/bootstrap.sh console  the same as `build`, and Node.js with npm
 #   tools/bootstrap.sh bench    the same as `build`, and the copy tools that dray is compared with.
 #                               For a tool that cannot be installed, the benchmark reports this.
 #
@@ -54,8 +55,8 @@ die() {
 }
 
 case $level in
-build | demo | test | celery | xrootd | packages | bench) ;;
-*) die "unknown level '$level': say build, demo, test, celery, xrootd, packages or bench" ;;
+build | demo | test | celery | xrootd | packages | console | bench) ;;
+*) die "unknown level '$level': say build, demo, test, celery, xrootd, packages, console or bench" ;;
 esac
 
 # --- what is there ------------------------------------------------------------------------------
@@ -98,6 +99,7 @@ find_rust() {
 }
 
 is_for_tests() { [ "$level" = test ] || [ "$level" = celery ]; }
+needs_airflow() { is_for_tests || [ "$level" = demo ]; }
 has_xrootd_parts() { [ "$level" = xrootd ] || [ "$level" = packages ]; }
 has() { command -v "$1" >/dev/null 2>&1; }
 # Debian's PATH does not contain the folders of server programs.
@@ -187,6 +189,9 @@ find_missing() {
             missing+=(python3-m2crypto)
         # The STOMP broker of the tests of messages.
         [ -x "$system/usr/lib/rabbitmq/bin/rabbitmq-server" ] || missing+=(rabbitmq-server)
+        # The tests of the web console use a real browser.
+        has chromium || missing+=(chromium)
+        has chromedriver || missing+=(chromium-driver)
         # iperf3 measures plain TCP, with which the copies over a path are compared.
         has iperf3 || missing+=(iperf3)
         # A checker of Debian packages, a clean Debian to install them in, an unpacker for RPM.
@@ -211,6 +216,10 @@ find_missing() {
         has_header xrootd/private/XrdHttp/XrdHttpExtHandler.hh || missing+=(libxrootd-private-dev)
         has_header nlohmann/json.hpp || missing+=(nlohmann-json3-dev)
         has_header openssl/ssl.h || missing+=(libssl-dev)
+    fi
+    if [ "$level" = console ]; then
+        has node || missing+=(nodejs)
+        has npm || missing+=(npm)
     fi
     if [ "$level" = celery ]; then
         has_postgresql || missing+=(postgresql)
@@ -351,7 +360,7 @@ if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/dray-stamp" 2>/dev/null)" != "
 fi
 
 # Airflow has its own stamp, so that building alone neither waits for Airflow nor removes it.
-if [ "$level" != build ] && ! has_xrootd_parts && [ "$level" != bench ]; then
+if needs_airflow; then
     stamp=$(cksum <"$requirements_airflow")
     if [ "$(cat "$venv/dray-airflow-stamp" 2>/dev/null)" != "$stamp" ]; then
         say "adding Airflow to .venv from tools/requirements-airflow.txt"

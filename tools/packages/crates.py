@@ -139,6 +139,29 @@ def rust_version() -> str:
     return ended.stdout.split()[1]
 
 
+def console_libraries(crates: list[Crate]) -> list[tuple[str, str, str]]:
+    """Return name, version and licence of each library in the web console.
+
+    The list is empty if the crates do not contain the console.
+    """
+    for crate in crates:
+        if crate.name == "dray-endpoint":
+            lock = json.loads(
+                (crate.folder / "console" / "package-lock.json").read_text(encoding="utf-8")
+            )
+            packages = lock["packages"]
+            names = packages[""]["dependencies"]
+            found = ((name, packages[f"node_modules/{name}"]) for name in sorted(names))
+            return [(name, package["version"], package["license"]) for name, package in found]
+    return []
+
+
+def console_licences(crates: list[Crate]) -> str:
+    """Return the licence texts of the libraries in the web console."""
+    (crate,) = [crate for crate in crates if crate.name == "dray-endpoint"]
+    return (crate.folder / "console" / "built" / "licences.txt").read_text(encoding="utf-8")
+
+
 def sqlite_version(crates: list[Crate]) -> str | None:
     """Return the version of SQLite whose C sources the crate ``libsqlite3-sys`` compiles."""
     for crate in crates:

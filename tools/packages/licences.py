@@ -6,7 +6,14 @@ import re
 from pathlib import Path
 
 from tools.audit import is_licence_allowed
-from tools.packages.crates import Crate, nlohmann_version, rust_version, sqlite_version
+from tools.packages.crates import (
+    Crate,
+    console_libraries,
+    console_licences,
+    nlohmann_version,
+    rust_version,
+    sqlite_version,
+)
 
 #: If a crate offers a choice of licences with the Apache License among them, dray uses the crate
 #: under this licence, and each package contains the text of this licence only once. The texts of
@@ -94,6 +101,9 @@ def copyright_text(version: str, crates: list[Crate], has_json: bool) -> str:
     if has_json:
         text = (TEXTS / "nlohmann-json.txt").read_text(encoding="utf-8").strip()
         holders.setdefault(text, []).append(f"nlohmann-json {nlohmann_version()} (MIT)")
+    for name, number, licence in console_libraries(crates):
+        text = console_licences(crates).strip()
+        holders.setdefault(text, []).append(f"{name} {number} ({licence}), in the web console")
     lines.append("\nUnder other licences; the works stand above the text of their licence:")
     for text, titles in sorted(holders.items(), key=lambda item: item[1]):
         lines.append("\n" + "\n".join(titles) + "\n\n" + indented(text).rstrip())

@@ -24,6 +24,7 @@ from tools.packages.build import source_date, version
 from tools.packages.crates import (
     ROOT,
     Crate,
+    console_libraries,
     linked,
     nlohmann_version,
     rust_version,
@@ -69,9 +70,14 @@ def crate_component(crate: Crate) -> Json:
     return component
 
 
-def other_component(name: str, number: str, licence: str, **more: str) -> Json:
-    """Return the component of a part that is no crate."""
-    reference = f"pkg:generic/{name}@{number}"
+def other_component(
+    name: str, number: str, licence: str, kind: str = "generic", **more: str
+) -> Json:
+    """Return the component of a part that is no crate.
+
+    :param kind: type of its package URL.
+    """
+    reference = f"pkg:{kind}/{name}@{number}"
     return {
         "type": "library",
         "bom-ref": reference,
@@ -103,6 +109,10 @@ def program(name: str, crates: list[Crate], root: str) -> tuple[Json, list[Json]
         components.append(component)
         (binding,) = [crate for crate in crates if crate.name == "libsqlite3-sys"]
         uses[crate_reference(*binding.key)].append(component["bom-ref"])
+    for library, number, licence in console_libraries(crates):
+        component = other_component(library, number, licence, kind="npm")
+        components.append(component)
+        uses[crate_reference("dray-endpoint", version())].append(component["bom-ref"])
     described: Json = {
         "type": "application",
         "bom-ref": f"program:{name}",

@@ -1,5 +1,7 @@
 """Tests that the audit finds planted faults."""
 
+from typing import Any
+
 import pytest
 
 from tools import audit
@@ -67,3 +69,33 @@ def test_pins() -> None:
     assert len(audit.audit_requirements(text + "-e .\n", {})) == 1
     assert len(audit.audit_requirements(text, {"a-b": "1.1"})) == 1
     assert len(audit.audit_requirements(text, {"unknown": "1.1"})) == 1
+
+
+def npm_lock(**package: str) -> dict[str, Any]:
+    top = {"dependencies": {"preact": "11.2.0"}}
+    good = {"version": "11.2.0", "license": "MIT", "integrity": "sha512-x"}
+    return {"packages": {"": top, "node_modules/preact": {**good, **package}}}
+
+
+def test_good_npm_packages_pass() -> None:
+    assert audit.audit_npm(npm_lock()) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "word"),
+    [("license", "declares no licence"), ("integrity", "no digest")],
+)
+def test_incomplete_npm_packages_are_found(fault: str, word: str) -> None:
+    lock = npm_lock()
+    del lock["packages"]["node_modules/preact"][fault]
+    (found,) = audit.audit_npm(lock)
+    assert word in found
+
+
+def test_faults_of_npm_packages_are_found() -> None:
+    (found,) = audit.audit_npm(npm_lock(license="GPL-3.0-only"))
+    assert "not on the list" in found
+    lock = npm_lock()
+    lock["packages"][""]["dependencies"] = {"preact": "^11.2.0"}
+    (found,) = audit.audit_npm(lock)
+    assert "not an exact version" in found

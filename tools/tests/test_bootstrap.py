@@ -94,7 +94,7 @@ class Host:
             self.program(name, "exit 0")
         for name in ("gfal-copy", "curl", "iperf3", "ceph-mon", "ceph-mgr", "ceph-osd", "rados"):
             self.program(name, "exit 0")
-        for name in (*PACKAGE_BUILDERS, "lintian", "cpio"):
+        for name in (*PACKAGE_BUILDERS, "lintian", "cpio", "chromium", "chromedriver"):
             self.program(name, "exit 0")
         libraries = ["libXrdAccSciTokens-5.so", "libXrdCeph-5.so", "libmagic.so.1"]
         libraries.append("libglobus_ftp_client.so.2")
@@ -209,6 +209,8 @@ def test_a_bare_host_gets_one_list_of_all_packages(host: Host) -> None:
         "libmagic1",
         "python3-m2crypto",
         "rabbitmq-server",
+        "chromium",
+        "chromium-driver",
         "iperf3",
         "lintian",
         "debootstrap",
@@ -240,6 +242,17 @@ def test_packages_need_their_builders_and_xrootd_headers(host: Host) -> None:
 
 def test_building_needs_fewer_packages_than_testing(host: Host) -> None:
     assert host.missing("build") == ["rustc-web", "cargo-web", "gcc", "libc6-dev"]
+
+
+def test_the_console_needs_node(host: Host) -> None:
+    host.complete()
+    assert host.missing("console") == ["nodejs", "npm"]
+    host.program("node", "exit 0")
+    host.program("npm", "exit 0")
+    # Building the console does not install Airflow.
+    asked = host.python()
+    assert host.run("console").returncode == 0
+    assert "requirements-airflow" not in asked.read_text()
 
 
 def test_the_demo_needs_no_more_programs_than_building(host: Host) -> None:
