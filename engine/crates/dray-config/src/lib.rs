@@ -17,7 +17,7 @@ pub mod roots;
 mod tiers;
 mod values;
 
-pub use limits::{History, Janitor, Limits, Metrics, Retry, Scheduling, Share, Tape, Tickets};
+pub use limits::{History, Janitor, Limits, Metrics, Retry, Scheduling, Share, Tape, Tickets, Ui};
 pub use tiers::{
     BypassKeys, Completion, ManagedTier, Template, TierPolicyName, Values, VictimOrder,
 };
@@ -103,6 +103,9 @@ pub struct Config {
     /// Access to the metrics.
     #[serde(default)]
     pub metrics: Metrics,
+    /// The web console.
+    #[serde(default)]
+    pub ui: Ui,
     /// The audit log.
     pub audit: Option<Audit>,
     /// Retries of a transfer whose request does not set them.

@@ -111,6 +111,14 @@ section!(
 );
 
 section!(
+    /// The web console.
+    Ui {
+        /// True if the endpoint serves the web console at `/ui/`.
+        enabled: bool = false,
+    }
+);
+
+section!(
     /// Retries of a transfer whose request does not set them.
     Retry {
         /// Number of consecutive tries without new durable data after which a transfer fails.

@@ -28,6 +28,7 @@ pub use refusal::{Refusal, code_of};
 use crate::accounts::Accounts;
 use crate::audit::Audit;
 use crate::connection::SlotReference;
+use crate::console;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::storage::{Given, Listings, in_plain_words};
@@ -390,7 +391,11 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 /// Returns the router of all calls.
 pub fn router(api: Arc<Api>) -> Router {
     let (router, _) = routes().split_for_parts();
-    tape::with_slashes(router)
+    let mut router = tape::with_slashes(router);
+    if api.config.ui.enabled {
+        router = router.merge(console::router());
+    }
+    router
         .fallback(refusal::no_such_call)
         .method_not_allowed_fallback(refusal::no_such_method)
         .layer(middleware::from_fn_with_state(Arc::clone(&api), around))

@@ -15,6 +15,7 @@ mod actor;
 pub mod api;
 pub mod audit;
 pub mod connection;
+mod console;
 pub mod dispatch;
 pub mod janitor;
 pub mod listen;

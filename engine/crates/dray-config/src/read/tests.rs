@@ -55,6 +55,7 @@ fn the_example_is_read_and_names_every_section() {
         "history",
         "janitor",
         "metrics",
+        "[ui]",
         "audit",
         "retry",
         "setuid",

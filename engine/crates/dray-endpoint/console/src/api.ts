@@ -1,0 +1,157 @@
+// Calls of the control API. The token exists only in this object, in the memory of the page.
+
+import { text } from "./strings";
+import type { Endpoint, ErrorParts, Event, PathError, Patch, Transfer } from "./types";
+
+/** A refused call, or an endpoint that does not answer. */
+export class CallError extends Error {
+  readonly code: number;
+  readonly parts: ErrorParts;
+
+  constructor(code: number, parts: ErrorParts) {
+    super(parts.message);
+    this.code = code;
+    this.parts = parts;
+  }
+}
+
+function plain(code: number, cause: string, remedy: string): CallError {
+  const parts = { kind: "other", status: "temporary", end: "here", operation: "", file: null };
+  return new CallError(code, { ...parts, cause, remedy, message: cause });
+}
+
+async function refusal(response: Response): Promise<CallError> {
+  try {
+    const body = (await response.json()) as { error: ErrorParts };
+    return new CallError(response.status, body.error);
+  } catch {
+    return plain(response.status, `HTTP ${response.status}`, text.failed.unreachableRemedy);
+  }
+}
+
+export const asCallError = (error: unknown): CallError =>
+  error instanceof CallError
+    ? error
+    : plain(0, text.failed.unreachable, text.failed.unreachableRemedy);
+
+interface Page {
+  transfers: Transfer[];
+  next: string | null;
+}
+
+export interface ListFilter {
+  state: string;
+  class: string;
+}
+
+const PAGE = 1000;
+
+const one = (id: string): string => `/v1/transfers/${encodeURIComponent(id)}`;
+
+export class Api {
+  readonly #token: string;
+
+  constructor(token: string) {
+    this.#token = token;
+  }
+
+  async #fetch(path: string, init: RequestInit = {}): Promise<Response> {
+    const headers = new Headers(init.headers);
+    headers.set("Authorization", `Bearer ${this.#token}`);
+    // Without `omit`, the browser would also present its user's certificate.
+    const options: RequestInit = { ...init, headers, credentials: "omit", cache: "no-store" };
+    const response = await fetch(path, options);
+    if (!response.ok) throw await refusal(response);
+    return response;
+  }
+
+  async #get<T>(path: string): Promise<T> {
+    const response = await this.#fetch(path);
+    return (await response.json()) as T;
+  }
+
+  async #send<T>(method: string, path: string, body: unknown): Promise<T> {
+    const headers = { "Content-Type": "application/json" };
+    const response = await this.#fetch(path, { method, headers, body: JSON.stringify(body) });
+    return (await response.json()) as T;
+  }
+
+  endpoint(): Promise<Endpoint> {
+    return this.#get("/v1/endpoint");
+  }
+
+  list(filter: ListFilter, cursor: string | null): Promise<Page> {
+    const query = new URLSearchParams({ limit: String(PAGE) });
+    if (filter.state) query.set("state", filter.state);
+    if (filter.class) query.set("class", filter.class);
+    if (cursor !== null) query.set("cursor", cursor);
+    return this.#get(`/v1/transfers?${query}`);
+  }
+
+  /** Returns the transfers with these ids; `null` for an id that does not exist. */
+  async query(ids: string[]): Promise<Map<string, Transfer | null>> {
+    const body = await this.#send<{ transfers: Record<string, Transfer | null> }>(
+      "POST",
+      "/v1/transfers/query",
+      { ids: ids.slice(0, PAGE) },
+    );
+    return new Map(Object.entries(body.transfers));
+  }
+
+  show(id: string): Promise<Transfer> {
+    return this.#get(one(id));
+  }
+
+  async failures(id: string, cursor: string | null): Promise<[PathError[], string | null]> {
+    const query = new URLSearchParams({ state: "failed", limit: "100" });
+    if (cursor !== null) query.set("cursor", cursor);
+    interface Answer {
+      files: { path: string; error: ErrorParts | null }[];
+      next: string | null;
+    }
+    const page = await this.#get<Answer>(`${one(id)}/files?${query}`);
+    const failed = page.files.flatMap(({ path, error }) => (error ? [{ path, error }] : []));
+    return [failed, page.next];
+  }
+
+  act(id: string, action: "pause" | "resume" | "retry"): Promise<Transfer> {
+    return this.#send("POST", `${one(id)}/${action}`, {});
+  }
+
+  cancel(id: string, purge: boolean): Promise<Transfer> {
+    return this.#send("POST", `${one(id)}/cancel`, { purge });
+  }
+
+  patch(id: string, patch: Patch): Promise<Transfer> {
+    return this.#send("PATCH", one(id), patch);
+  }
+
+  /**
+   * Reads the stream of events until it ends. `EventSource` cannot be used, because it sends no
+   * `Authorization` header, and a token must not be in a URL.
+   */
+  async events(
+    after: number | null,
+    signal: AbortSignal,
+    opened: () => void,
+    each: (event: Event) => void,
+  ): Promise<void> {
+    const headers: Record<string, string> = { Accept: "text/event-stream" };
+    if (after !== null) headers["Last-Event-ID"] = String(after);
+    const response = await this.#fetch("/v1/events", { headers, signal });
+    if (!response.body) return;
+    opened();
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) {
+        // The endpoint sends the whole event in one `data` line; the other fields repeat its parts.
+        if (line.startsWith("data:")) each(JSON.parse(line.slice(5)) as Event);
+      }
+    }
+  }
+}

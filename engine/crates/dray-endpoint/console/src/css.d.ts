@@ -1,0 +1,3 @@
+// Styles are a part of the bundle; importing them has no value.
+
+declare module "*.css";

@@ -1,0 +1,59 @@
+// Numbers, times and hostile names as text.
+
+import { text } from "./strings";
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+export function bytes(count: number): string {
+  let unit = 0;
+  let value = count;
+  while (value >= 1024 && unit < UNITS.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  const digits = unit === 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
+  return `${value.toFixed(digits)} ${UNITS[unit]}`;
+}
+
+export const rate = (perSecond: number | null | undefined): string =>
+  perSecond === null || perSecond === undefined ? "–" : `${bytes(perSecond)}/s`;
+
+export const count = (value: number): string => value.toLocaleString();
+
+export function duration(seconds: number): string {
+  const whole = Math.round(seconds);
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+  return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
+}
+
+/** A time relative to now, because clocks of the reader and of the endpoint show other zones. */
+export function relative(when: string, now: number = Date.now()): string {
+  const seconds = (Date.parse(when) - now) / 1000;
+  if (Math.abs(seconds) < 1) return text.time.now;
+  return seconds > 0 ? text.time.ahead(duration(seconds)) : text.time.ago(duration(-seconds));
+}
+
+export function absolute(when: string): string {
+  const date = new Date(when);
+  return Number.isNaN(date.getTime())
+    ? when
+    : date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+}
+
+/** The value of a `datetime-local` field, in the reader's time zone. */
+export function local(when: string | null | undefined): string {
+  if (!when) return "";
+  const date = new Date(when);
+  const shifted = new Date(date.getTime() - date.getTimezoneOffset() * 60_000);
+  return shifted.toISOString().slice(0, 19);
+}
+
+// Control characters, and characters that change the direction of the text or have no width. With
+// them a name could look like another name.
+const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+
+/** Returns the text with every invisible character written as `\u{HEX}`. */
+export const visible = (name: string): string =>
+  name.replace(HIDDEN, (each) => `\\u{${(each.codePointAt(0) ?? 0).toString(16)}}`);

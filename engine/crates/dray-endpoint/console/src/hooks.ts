@@ -1,0 +1,56 @@
+// Hooks that several parts of the page share.
+
+import { useEffect, useState } from "preact/hooks";
+import type { Store } from "./store";
+
+/** Draws the component again after each change of the store, at most every `pause` milliseconds. */
+export function useStore(store: Store, pause: number): number {
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    let timer: number | undefined;
+    const stop = store.subscribe(() => {
+      timer ??= window.setTimeout(() => {
+        timer = undefined;
+        setTurn((before) => before + 1);
+      }, pause);
+    });
+    return () => {
+      stop();
+      window.clearTimeout(timer);
+    };
+  }, [store, pause]);
+  return turn;
+}
+
+/** Returns the present time, which changes every `seconds`. */
+export function useNow(seconds: number): number {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = window.setInterval(() => setNow(Date.now()), 1000 * seconds);
+    return () => window.clearInterval(timer);
+  }, [seconds]);
+  return now;
+}
+
+/** Returns the part of the address after `#`. It names the page and never holds a secret. */
+export function useHash(): string {
+  const [hash, setHash] = useState(window.location.hash);
+  useEffect(() => {
+    const changed = (): void => setHash(window.location.hash);
+    window.addEventListener("hashchange", changed);
+    return () => window.removeEventListener("hashchange", changed);
+  }, []);
+  return hash;
+}
+
+/** Returns true while the window is narrow; rows of the list are then higher (app.css). */
+export function useNarrow(): boolean {
+  const [query] = useState(() => window.matchMedia("(max-width: 48rem)"));
+  const [isNarrow, setNarrow] = useState(query.matches);
+  useEffect(() => {
+    const changed = (): void => setNarrow(query.matches);
+    query.addEventListener("change", changed);
+    return () => query.removeEventListener("change", changed);
+  }, [query]);
+  return isNarrow;
+}

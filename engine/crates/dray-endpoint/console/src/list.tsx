@@ -1,0 +1,247 @@
+// The list of transfers. It draws only the rows in view, so its cost does not depend on the number
+// of transfers.
+
+import type { JSX } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { rate } from "./format";
+import { useNarrow, useNow, useStore } from "./hooks";
+import { Alert, Name, Progress, StateMark, When } from "./parts";
+import type { Store } from "./store";
+import * as strings from "./strings";
+import { isLive, type State, type Transfer } from "./types";
+
+const { text } = strings;
+
+/** Heights of a row in pixels; app.css sets the same heights. */
+const ROW_HEIGHT = 44;
+const ROW_HEIGHT_NARROW = 92;
+/** Rows that are drawn above and below the rows in view. */
+const MARGIN = 8;
+const DRAW_PAUSE_MS = 250;
+const STATES = Object.keys(strings.state) as State[];
+const CLASSES = ["realtime", "deadline", "background"];
+
+const link = (id: string): string => `#/transfers/${encodeURIComponent(id)}`;
+
+function searched(transfer: Transfer): string {
+  const { sources, destination, labels, activity } = transfer.request;
+  const urls = [...sources.map((source) => source.url), destination.url];
+  const marks = Object.entries(labels ?? {}).map(([key, value]) => `${key}:${value}`);
+  return [transfer.id, transfer.owner, activity ?? "", ...urls, ...marks].join("\n").toLowerCase();
+}
+
+/** Returns the rows to show in their order, and the number of rows without the search. */
+function chosen(store: Store, search: string): [Transfer[], number] {
+  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  const found: Transfer[] = [];
+  let loaded = 0;
+  for (const transfer of store.rows.values()) {
+    if (!store.has(transfer)) continue;
+    loaded += 1;
+    if (words.length > 0) {
+      const all = searched(transfer);
+      if (!words.every((word) => all.includes(word))) continue;
+    }
+    found.push(transfer);
+  }
+  found.sort((a, b) =>
+    a.submitted_at === b.submitted_at
+      ? a.id < b.id ? 1 : -1
+      : a.submitted_at < b.submitted_at ? 1 : -1,
+  );
+  return [found, loaded];
+}
+
+function Finish({ of, now }: { of: Transfer; now: number }): JSX.Element {
+  if (of.miss) return <strong class="bad">{text.list.miss}</strong>;
+  const at = of.ended_at ?? of.eta ?? of.request.deadline;
+  return at ? <When at={at} now={now} /> : <span>–</span>;
+}
+
+interface RowProps {
+  transfer: Transfer;
+  index: number;
+  top: number;
+  now: number;
+}
+
+function Row({ transfer, index, top, now }: RowProps): JSX.Element {
+  const { sources, destination } = transfer.request;
+  const first = sources[0]?.url ?? "";
+  return (
+    <div class="row" role="row" aria-rowindex={index + 2} style={{ top: `${top}px` }}>
+      <span role="cell">
+        <StateMark of={transfer.state} />
+      </span>
+      <span role="cell">
+        <a href={link(transfer.id)}>{transfer.id}</a>
+      </span>
+      <span role="cell" class="route">
+        <Name of={text.list.sources(first, sources.length - 1)} />
+        <span aria-hidden="true"> → </span>
+        <Name of={destination.url} />
+      </span>
+      <span role="cell">
+        <Progress of={transfer} />
+      </span>
+      <span role="cell" class="number">
+        {isLive(transfer.state) ? rate(transfer.rate.now) : "–"}
+      </span>
+      <span role="cell">
+        <Finish of={transfer} now={now} />
+      </span>
+      <span role="cell">
+        <Name of={transfer.owner} />
+      </span>
+    </div>
+  );
+}
+
+function Filters(props: {
+  store: Store;
+  search: string;
+  setSearch: (text: string) => void;
+}): JSX.Element {
+  const { store, search, setSearch } = props;
+  const change = (part: Partial<Store["filter"]>): void => {
+    store.filter = { ...store.filter, ...part };
+    void store.load();
+  };
+  return (
+    <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+      <label>
+        {text.list.states}
+        <select
+          id="filter-state"
+          value={store.filter.state}
+          onChange={(event) => change({ state: event.currentTarget.value })}
+        >
+          <option value="">{strings.filter.all}</option>
+          <option value="live">{strings.filter.live}</option>
+          <option value="terminal">{strings.filter.terminal}</option>
+          {STATES.map((each) => (
+            <option key={each} value={each}>
+              {strings.state[each]}
+            </option>
+          ))}
+        </select>
+      </label>
+      <label>
+        {text.list.classes}
+        <select
+          value={store.filter.class}
+          onChange={(event) => change({ class: event.currentTarget.value })}
+        >
+          <option value="">{text.list.allClasses}</option>
+          {CLASSES.map((each) => (
+            <option key={each} value={each}>
+              {each}
+            </option>
+          ))}
+        </select>
+      </label>
+      <label>
+        {text.list.search}
+        <input
+          id="filter-search"
+          type="search"
+          value={search}
+          placeholder={text.list.searchHint}
+          onInput={(event) => setSearch(event.currentTarget.value)}
+        />
+      </label>
+    </form>
+  );
+}
+
+/** Moves the focus between the links of the rows with the arrow keys. */
+function moveFocus(event: KeyboardEvent, height: number): void {
+  const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+  const box = event.currentTarget as HTMLElement;
+  const links = [...box.querySelectorAll<HTMLAnchorElement>(".row a")];
+  const at = links.indexOf(document.activeElement as HTMLAnchorElement);
+  if (step === 0 || at < 0) return;
+  event.preventDefault();
+  const next = links[at + step];
+  next?.focus({ preventScroll: true });
+  const row = next?.closest<HTMLElement>(".row");
+  if (!row) return;
+  const top = row.offsetTop;
+  if (top < box.scrollTop) box.scrollTop = top;
+  if (top + height > box.scrollTop + box.clientHeight) {
+    box.scrollTop = top + height - box.clientHeight;
+  }
+}
+
+export function List({ store }: { store: Store }): JSX.Element {
+  const turn = useStore(store, DRAW_PAUSE_MS);
+  const now = useNow(5);
+  const height = useNarrow() ? ROW_HEIGHT_NARROW : ROW_HEIGHT;
+  const [search, setSearch] = useState("");
+  const [view, setView] = useState({ top: 0, height: 800 });
+  const box = useRef<HTMLDivElement>(null);
+  const [found, loaded] = useMemo(() => chosen(store, search), [store, search, turn]);
+
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return undefined;
+    const measure = (): void =>
+      setView({ top: element.scrollTop, height: element.clientHeight });
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    element.addEventListener("scroll", measure, { passive: true });
+    return () => {
+      observer.disconnect();
+      element.removeEventListener("scroll", measure);
+    };
+  }, []);
+
+  const start = Math.max(0, Math.floor(view.top / height) - MARGIN);
+  const end = Math.min(found.length, Math.ceil((view.top + view.height) / height) + MARGIN);
+  const columns = Object.values(text.list.columns);
+  return (
+    <main id="content" class="list">
+      <h1>{text.list.heading}</h1>
+      <Filters store={store} search={search} setSearch={setSearch} />
+      <Alert error={store.error} />
+      <p class="hint" role="status">
+        {store.isLoading && store.rows.size === 0
+          ? text.list.loading
+          : text.list.count(found.length, loaded, store.hasMore)}
+      </p>
+      <div
+        role="table"
+        class="table"
+        aria-rowcount={found.length + 1}
+        aria-label={text.list.heading}
+      >
+        <div class="row head" role="row" aria-rowindex={1}>
+          {columns.map((each) => (
+            <span key={each} role="columnheader">
+              {each}
+            </span>
+          ))}
+        </div>
+        <div
+          class="body"
+          role="rowgroup"
+          ref={box}
+          onKeyDown={(event) => moveFocus(event, height)}
+        >
+          <div class="space" role="presentation" style={{ height: `${found.length * height}px` }}>
+            {found.slice(start, end).map((transfer, at) => (
+              <Row
+                key={transfer.id}
+                transfer={transfer}
+                index={start + at}
+                top={(start + at) * height}
+                now={now}
+              />
+            ))}
+          </div>
+          {found.length === 0 && !store.isLoading && <p class="none">{text.list.none}</p>}
+        </div>
+      </div>
+    </main>
+  );
+}

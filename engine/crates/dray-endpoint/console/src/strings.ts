@@ -1,0 +1,223 @@
+// All texts of the console. To translate the console, translate this file.
+
+import type { Reason, Stage, State } from "./types";
+
+export const state: Record<State, string> = {
+  queued: "queued",
+  active: "active",
+  waiting: "waiting to retry",
+  paused: "paused",
+  done: "done",
+  incomplete: "incomplete",
+  failed: "failed",
+  cancelled: "cancelled",
+};
+
+export const filter = {
+  all: "All states",
+  live: "Live",
+  terminal: "Ended",
+};
+
+/** What a transfer waits for most of the time, and a remedy (docs/how-to/scripts.md). */
+export const bottleneck: Record<Stage, { cause: string; remedy: string }> = {
+  list: {
+    cause: "The transfer waits for the listing of the source folder.",
+    remedy: "Use source storage that lists folders faster, or larger files.",
+  },
+  decide: {
+    cause: "The destination looks up existing files and opens partial files.",
+    remedy: "Use destination storage with faster lookups.",
+  },
+  rate: {
+    cause: "A rate limit holds the transfer back.",
+    remedy: "Raise the rate limit of the transfer, or ask the administrator for a larger share.",
+  },
+  read: {
+    cause: "The transfer waits for reads of the source's storage.",
+    remedy: "Use faster storage, or spread the files over more storage targets.",
+  },
+  network: {
+    cause: "The network accepts no more data.",
+    remedy: "Use more streams, another route, or larger socket buffers.",
+  },
+  credit: {
+    cause: "The transfer waits for free buffers at the destination.",
+    remedy: "Give both ends more memory for buffers.",
+  },
+  retry: {
+    cause: "The transfer waits before it sends objects again.",
+    remedy: "Read the notices: they name the cause of the retry.",
+  },
+  verdict: {
+    cause: "All data is sent, and the destination finishes the files.",
+    remedy: "Use larger files, or a network path with a shorter round trip.",
+  },
+  arrival: {
+    cause: "The destination waits for data.",
+    remedy: "Look at the source and at the network.",
+  },
+  write: {
+    cause: "The transfer waits for writes of the destination's storage.",
+    remedy: "Use faster storage, or more storage targets.",
+  },
+  sync: {
+    cause: "The transfer waits until the destination has made data durable.",
+    remedy: "Use faster destination storage.",
+  },
+  publish: {
+    cause: "The destination gives files their final names, or reads files back.",
+    remedy: "Use destination storage that renames faster.",
+  },
+};
+
+export const reason: Record<Reason, string> = {
+  not_before: "Its start time has not come.",
+  planned: "It gets the rate that its promise needs.",
+  spare: "It gets more than its promise needs, from unused rate.",
+  short: "It gets less than its promise needs, because a resource provides less now.",
+  ceiling: "It gets the highest rate that it may use.",
+  suspended: "No rate is planned for it now, and no unused rate is left.",
+};
+
+export const text = {
+  title: "dray",
+  skip: "Skip to the content",
+  login: {
+    heading: "Log in",
+    label: "Token",
+    hint:
+      "Paste a token for this endpoint. The page keeps the token in memory only: after a reload " +
+      "you paste it again.",
+    submit: "Log in",
+    busy: "Checking the token",
+    expired: "The endpoint no longer accepts the token. Log in with a new token.",
+  },
+  logout: "Log out",
+  caller: (owner: string, administrator: boolean) =>
+    administrator ? `${owner} (administrator)` : owner,
+  connection: {
+    live: "Live",
+    connecting: "Connecting",
+    lost: "The connection is lost. The numbers below are old. The page is reconnecting.",
+  },
+  list: {
+    heading: "Transfers",
+    search: "Search",
+    searchHint: "id, owner, URL or label",
+    states: "State",
+    classes: "Class",
+    allClasses: "All classes",
+    none: "No transfer matches the filters.",
+    loading: "Loading transfers",
+    count: (shown: number, loaded: number, more: boolean) =>
+      more
+        ? `${shown} of the newest ${loaded} transfers`
+        : shown === loaded
+          ? `${shown} ${shown === 1 ? "transfer" : "transfers"}`
+          : `${shown} of ${loaded} transfers`,
+    columns: {
+      state: "State",
+      id: "Transfer",
+      route: "From and to",
+      progress: "Progress",
+      rate: "Rate",
+      finish: "End",
+      owner: "Owner",
+    },
+    sources: (first: string, more: number) => (more > 0 ? `${first} and ${more} more` : first),
+    miss: "will miss its deadline",
+    due: (when: string) => `due ${when}`,
+    ends: (when: string) => `ends ${when}`,
+    ended: (when: string) => `ended ${when}`,
+  },
+  show: {
+    back: "All transfers",
+    missing: "There is no such transfer.",
+    promise: "Promise",
+    kept: "The endpoint has promised this transfer.",
+    notPromised: "The endpoint has promised nothing for this transfer.",
+    deadline: "Deadline",
+    expected: "Expected end",
+    between: (early: string, late: string) => `between ${early} and ${late}`,
+    unknown: "unknown",
+    noDeadline: "none",
+    missed: "The endpoint predicts that it cannot keep the promise.",
+    missedEarliest: (when: string) => `Earliest possible end: ${when}`,
+    planned: (rate: string) => `Planned rate: ${rate}.`,
+    bottleneck: "Bottleneck",
+    balanced: "No single step takes most of the time.",
+    silent: (seconds: string) => `No data has moved for ${seconds}.`,
+    held: "The scheduling policy holds this transfer: other transfers go first.",
+    remedy: "Remedy",
+    cause: "Cause",
+    progress: "Progress",
+    files: "Files",
+    filesDone: (done: string, listed: string, final: boolean) =>
+      final ? `${done} of ${listed}` : `${done} of ${listed} found so far`,
+    filesFailed: (count: string) => `${count} failed`,
+    filesSkipped: (count: string) => `${count} skipped`,
+    bytes: "Durable",
+    of: (part: string, whole: string) => `${part} of ${whole}`,
+    sent: "Sent",
+    resumed: "Kept from earlier attempts",
+    rate: "Rate",
+    granted: "Permitted rate",
+    unlimited: "no limit",
+    chart: "Rate while this page is open",
+    chartSummary: (now: string, highest: string) => `now ${now}, highest ${highest}`,
+    failures: "Failures",
+    noFailures: "No file has failed.",
+    firstFailures: (shown: number, failed: string) =>
+      `The first ${shown} of ${failed} failed files.`,
+    moreFailures: "Show more failed files",
+    error: "Error",
+    notices: "Notices",
+    details: "Details",
+    source: "Source",
+    destination: "Destination",
+    owner: "Owner",
+    submitted: "Submitted",
+    started: "Started",
+    ended: "Ended",
+    nextTry: "Next try",
+    attempt: "Attempt",
+    tries: "Tries",
+    labels: "Labels",
+    purged: "The partial data was removed.",
+  },
+  act: {
+    heading: "Actions",
+    pause: "Pause",
+    resume: "Resume",
+    retry: "Retry",
+    cancel: "Cancel the transfer",
+    cancelQuestion: (id: string) => `Cancel the transfer ${id}?`,
+    cancelKeeps:
+      "The endpoint keeps the data that has arrived, so that a retry does not send it again.",
+    purge: "Also remove the partial data",
+    cancelConfirm: "Cancel the transfer",
+    cancelBack: "Go back",
+    priority: "Priority (0 to 9)",
+    rateMax: "Highest rate (MiB/s)",
+    rateHint: "empty: no limit",
+    deadline: "Deadline",
+    change: "Change",
+    changed: "The endpoint has accepted the change.",
+    nothing: "Nothing is changed.",
+    refused: "The endpoint refused.",
+    offer: (when: string) => `The earliest deadline that the endpoint can promise is ${when}.`,
+    needs: (needed: string, available: string) =>
+      `The request needs ${needed}; the endpoint can promise ${available}.`,
+    accept: "Use this deadline",
+  },
+  failed: {
+    unreachable: "The endpoint does not answer.",
+    unreachableRemedy: "Check the connection. The page tries again by itself.",
+  },
+  time: {
+    now: "now",
+    ahead: (duration: string) => `in ${duration}`,
+    ago: (duration: string) => `${duration} ago`,
+  },
+};

@@ -1,0 +1,292 @@
+// One transfer: its promise, its bottleneck, its failures, and the actions.
+
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { Actions } from "./actions";
+import { asCallError, type Api, type CallError } from "./api";
+import { RateChart } from "./chart";
+import { absolute, bytes, count, duration, rate, relative } from "./format";
+import { useNow, useStore } from "./hooks";
+import { Alert, ErrorText, Name, Progress, Section, StateMark, When } from "./parts";
+import type { Store } from "./store";
+import * as strings from "./strings";
+import { isLive, type PathError, type Transfer } from "./types";
+
+const { text } = strings;
+
+/** Interval at which the page reads the expected end again; no event contains it. */
+const REREAD_SECONDS = 5;
+
+function Fact({ name, children }: { name: string; children: ComponentChildren }): JSX.Element {
+  return (
+    <>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </>
+  );
+}
+
+function Expected({ of, now }: { of: Transfer; now: number }): JSX.Element {
+  const between = of.eta_between;
+  if (between?.late && between.late !== between.early) {
+    return <>{text.show.between(relative(between.early, now), relative(between.late, now))}</>;
+  }
+  return of.eta ? <When at={of.eta} now={now} /> : <>{text.show.unknown}</>;
+}
+
+function Promised({ of, now }: { of: Transfer; now: number }): JSX.Element {
+  const { deadline } = of.request;
+  return (
+    <Section title={text.show.promise}>
+      <p>{of.promised ? text.show.kept : text.show.notPromised}</p>
+      {of.miss && (
+        <div class="error" role="alert">
+          <p class="message">{text.show.missed}</p>
+          <p>
+            <Name of={of.miss.cause} />
+          </p>
+          {of.miss.earliest_finish && (
+            <p>{text.show.missedEarliest(absolute(of.miss.earliest_finish))}</p>
+          )}
+        </div>
+      )}
+      <dl>
+        <Fact name={text.show.deadline}>
+          {deadline ? (
+            <>
+              {absolute(deadline)} (<When at={deadline} now={now} />)
+            </>
+          ) : (
+            text.show.noDeadline
+          )}
+        </Fact>
+        {isLive(of.state) && (
+          <Fact name={text.show.expected}>
+            <Expected of={of} now={now} />
+          </Fact>
+        )}
+      </dl>
+      {of.rate.planned !== null && <p>{text.show.planned(rate(of.rate.planned))}</p>}
+      {of.rate.reason && <p>{strings.reason[of.rate.reason]}</p>}
+    </Section>
+  );
+}
+
+function Bottleneck({ of }: { of: Transfer }): JSX.Element {
+  const found = of.bottleneck && strings.bottleneck[of.bottleneck];
+  return (
+    <Section title={text.show.bottleneck}>
+      {of.held && <p>{text.show.held}</p>}
+      {of.silent_seconds !== null && <p>{text.show.silent(duration(of.silent_seconds))}</p>}
+      {found ? (
+        <>
+          <p>{found.cause}</p>
+          <p>
+            {text.show.remedy}: {found.remedy}
+          </p>
+        </>
+      ) : (
+        <p>{text.show.balanced}</p>
+      )}
+    </Section>
+  );
+}
+
+function Counters({ of }: { of: Transfer }): JSX.Element {
+  const { files } = of;
+  return (
+    <Section title={text.show.progress}>
+      <Progress of={of} />
+      <dl>
+        <Fact name={text.show.bytes}>
+          {text.show.of(bytes(of.bytes.durable), bytes(of.bytes.listed))}
+        </Fact>
+        <Fact name={text.show.files}>
+          {text.show.filesDone(count(files.done), count(files.listed), files.listing_done)}
+          {files.failed > 0 && <>, {text.show.filesFailed(count(files.failed))}</>}
+          {files.skipped > 0 && <>, {text.show.filesSkipped(count(files.skipped))}</>}
+        </Fact>
+        <Fact name={text.show.sent}>{bytes(of.bytes.sent)}</Fact>
+        {of.bytes.resumed > 0 && <Fact name={text.show.resumed}>{bytes(of.bytes.resumed)}</Fact>}
+        <Fact name={text.show.rate}>{rate(isLive(of.state) ? of.rate.now : of.rate.mean)}</Fact>
+        <Fact name={text.show.granted}>
+          {of.rate.granted === null ? text.show.unlimited : rate(of.rate.granted)}
+        </Fact>
+      </dl>
+      {isLive(of.state) && <RateChart transfer={of} />}
+    </Section>
+  );
+}
+
+function Failures({ api, of }: { api: Api; of: Transfer }): JSX.Element {
+  const [read, setRead] = useState<PathError[] | null>(null);
+  const [cursor, setCursor] = useState<string | null>(null);
+  const [error, setError] = useState<CallError | null>(null);
+  // A new attempt has other failures.
+  useEffect(() => {
+    setRead(null);
+    setCursor(null);
+  }, [of.attempt]);
+  const failures = read ?? of.failures;
+  const hasMore = cursor !== null || of.files.failed > failures.length;
+
+  async function more(): Promise<void> {
+    try {
+      // Without a cursor, read all failures again: there are new ones.
+      const [found, next] = await api.failures(of.id, cursor);
+      setRead([...(cursor === null ? [] : (read ?? [])), ...found]);
+      setCursor(next);
+      setError(null);
+    } catch (failed) {
+      setError(asCallError(failed));
+    }
+  }
+
+  return (
+    <Section title={text.show.failures}>
+      {of.error && <ErrorText of={of.error} />}
+      {failures.length === 0 && !of.error && <p>{text.show.noFailures}</p>}
+      {hasMore && (
+        <p class="hint">{text.show.firstFailures(failures.length, count(of.files.failed))}</p>
+      )}
+      <ul class="failures">
+        {failures.map((each, at) => (
+          <li key={at}>
+            <h3>
+              <Name of={each.path} />
+            </h3>
+            <ErrorText of={each.error} />
+          </li>
+        ))}
+      </ul>
+      {hasMore && <button onClick={() => void more()}>{text.show.moreFailures}</button>}
+      <Alert error={error} />
+    </Section>
+  );
+}
+
+function Details({ of }: { of: Transfer }): JSX.Element {
+  const labels = Object.entries(of.request.labels ?? {});
+  const times: [string, string | null][] = [
+    [text.show.submitted, of.submitted_at],
+    [text.show.started, of.started_at],
+    [text.show.ended, of.ended_at],
+    [text.show.nextTry, of.next_try_at],
+  ];
+  return (
+    <Section title={text.show.details}>
+      <dl>
+        <Fact name={text.show.source}>
+          {of.request.sources.map((source) => (
+            <div key={source.url}>
+              <Name of={source.url} />
+            </div>
+          ))}
+        </Fact>
+        <Fact name={text.show.destination}>
+          <Name of={of.request.destination.url} />
+        </Fact>
+        <Fact name={text.show.owner}>
+          <Name of={of.owner} />
+        </Fact>
+        {times.map(([name, at]) => at && <Fact key={name} name={name}>{absolute(at)}</Fact>)}
+        <Fact name={text.show.attempt}>{of.attempt}</Fact>
+        <Fact name={text.show.tries}>{of.tries}</Fact>
+        {labels.length > 0 && (
+          <Fact name={text.show.labels}>
+            {labels.map(([key, value]) => (
+              <div key={key}>
+                <Name of={`${key}: ${value}`} />
+              </div>
+            ))}
+          </Fact>
+        )}
+      </dl>
+      {of.purged && <p>{text.show.purged}</p>}
+      {of.notices.length > 0 && (
+        <>
+          <h3>{text.show.notices}</h3>
+          <ul>
+            {of.notices.map((each, at) => (
+              <li key={at}>
+                <Name of={each} />
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+    </Section>
+  );
+}
+
+interface Props {
+  api: Api;
+  store: Store;
+  id: string;
+  expired: () => void;
+}
+
+export function Show({ api, store, id, expired }: Props): JSX.Element {
+  useStore(store, 250);
+  const now = useNow(1);
+  const [read, setRead] = useState<Transfer | null>(null);
+  const [error, setError] = useState<CallError | null>(null);
+  const row = store.rows.get(id);
+
+  // An event has made the store read the transfer again; only the answer for a single transfer
+  // contains the interval of its end.
+  useEffect(() => {
+    let isShown = true;
+    const reread = async (): Promise<void> => {
+      try {
+        const found = await api.show(id);
+        if (!isShown) return;
+        setRead(found);
+        setError(null);
+        store.put(found);
+      } catch (failed) {
+        const refused = asCallError(failed);
+        if (refused.code === 401) expired();
+        else if (isShown) setError(refused);
+      }
+    };
+    void reread();
+    const timer = window.setInterval(() => {
+      const present = store.rows.get(id);
+      if (present && isLive(present.state)) void reread();
+    }, 1000 * REREAD_SECONDS);
+    return () => {
+      isShown = false;
+      window.clearInterval(timer);
+    };
+  }, [api, store, id, row?.version]);
+
+  const found = row ?? read;
+  const transfer = found && { ...found, eta_between: read?.eta_between ?? null };
+  return (
+    <main id="content" class="show">
+      <p>
+        <a href="#/">{text.show.back}</a>
+      </p>
+      <h1>
+        <bdi>{id}</bdi> {transfer && <StateMark of={transfer.state} />}
+      </h1>
+      {error?.code === 404 ? <p>{text.show.missing}</p> : <Alert error={error} />}
+      {transfer && (
+        <div class="columns">
+          <Promised of={transfer} now={now} />
+          <Bottleneck of={transfer} />
+          <Counters of={transfer} />
+          <Actions
+            api={api}
+            transfer={transfer}
+            put={(each) => store.put(each)}
+            expired={expired}
+          />
+          <Failures api={api} of={transfer} />
+          <Details of={transfer} />
+        </div>
+      )}
+    </main>
+  );
+}
