@@ -1,0 +1,315 @@
+"""The web console of a real endpoint in a real browser."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import ssl
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from dray.client import ListedFile, Request, Selection
+from integration.endpoint import browser
+from integration.endpoint.browser import Browser
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dray.client import Client, Transfer
+    from dray.testing.endpoints import Endpoint
+
+MIB = 1 << 20
+RATE = 32 * MIB
+#: A name that is a script in HTML, and a name whose end would be shown in the reverse order.
+SCRIPT = "<img src=x onerror=\"document.title='owned'\">"
+REVERSED = "run\u202etxt.exe"
+#: Number of transfers of which the page draws only those in view.
+MANY = 2000
+
+pytestmark = pytest.mark.server
+
+needs_browser = pytest.mark.skipif(browser.missing() is not None, reason=browser.missing() or "")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Yield a browser, which all tests of this file use in turn."""
+    with tempfile.TemporaryDirectory(prefix="dray-browser-") as name, Browser(Path(name)) as one:
+        yield one
+
+
+@pytest.fixture
+def site(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
+    """Start an endpoint with the console."""
+    return start_endpoint("a", config={"ui": {"enabled": True}, "rate": f"{RATE}"})
+
+
+@pytest.fixture
+def client(site: Endpoint) -> Iterator[Client]:
+    """Yield a client of the endpoint, for the submission of transfers."""
+    with site.client() as client:
+        yield client
+
+
+def page_url(site: Endpoint) -> str:
+    """Return the address of the console."""
+    return f"https://{site.address}/ui/"
+
+
+def log_in(chromium: Browser, site: Endpoint) -> str:
+    """Open the console, paste a token, and return it."""
+    token = site.token()
+    chromium.complaints()
+    chromium.resize(1280, 800)
+    # Another page first: a change of the part after `#` alone loads nothing.
+    chromium.open("about:blank")
+    chromium.open(page_url(site))
+    chromium.type_text("#token", token)
+    chromium.click("form button")
+    chromium.wait_text("Transfers")
+    chromium.wait("document.querySelector('.connection.live') !== null")
+    return token
+
+
+def submit_slow(client: Client, site: Endpoint, id: str = "slow") -> Transfer:
+    """Submit a transfer that runs until a test ends it."""
+    (site.root() / "big").write_bytes(os.urandom(64 * MIB))
+    request = Request("/data/big", f"/data/{id}.copy", id=id, rate_max=MIB)
+    return client.submit(request)
+
+
+def keep_picture(chromium: Browser, name: str) -> None:
+    """Write a screenshot into ``DRAY_SCREENSHOTS``, if this variable names a folder."""
+    folder = os.environ.get("DRAY_SCREENSHOTS")
+    if folder:
+        chromium.screenshot(Path(folder) / f"{name}.png")
+
+
+@needs_browser
+def test_a_user_lists_opens_changes_and_cancels_a_transfer(
+    chromium: Browser, site: Endpoint, client: Client
+) -> None:
+    log_in(chromium, site)
+    chromium.wait_text("No transfer matches the filters.")
+    submit_slow(client, site)
+    # The page learns of the transfer and of its progress without a reload.
+    chromium.wait("[...document.querySelectorAll('.row a')].some(a => a.innerText === 'slow')")
+    chromium.wait("document.querySelector('.row .state.active') !== null")
+    chromium.wait("/MiB\\/s/.test(document.querySelector('.row .number').innerText)")
+    keep_picture(chromium, "list")
+    chromium.click(".row a")
+    chromium.wait_text("The endpoint has promised nothing for this transfer.")
+    chromium.wait_text("A rate limit holds the transfer back.")
+    chromium.wait("document.querySelector('.chart canvas') !== null")
+    chromium.click("#pause")
+    chromium.wait("document.querySelector('h1 .state.paused') !== null")
+    assert client.transfer("slow").state == "paused"
+    chromium.click("#resume")
+    chromium.wait("document.querySelector('h1 .state.active') !== null")
+    chromium.run("document.querySelector('[name=priority]').value = '7'")
+    chromium.click(".change button")
+    chromium.wait_text("The endpoint has accepted the change.")
+    assert client.transfer("slow").request["priority"] == 7
+    keep_picture(chromium, "transfer")
+    chromium.click(".actions .danger")
+    chromium.wait_text("Cancel the transfer slow?")
+    assert client.transfer("slow").state == "active"
+    chromium.click("#cancel-confirm")
+    chromium.wait("document.querySelector('h1 .state.cancelled') !== null")
+    assert client.transfer("slow").state == "cancelled"
+    # A transfer that has ended has other actions.
+    assert chromium.run("return document.querySelector('#pause')") is None
+    assert chromium.run("return document.querySelector('#retry') !== null")
+    assert chromium.complaints() == []
+
+
+@needs_browser
+def test_a_hostile_file_name_is_shown_as_text(
+    chromium: Browser, site: Endpoint, client: Client
+) -> None:
+    source = site.root("source")
+    source.mkdir()
+    for name in (SCRIPT, REVERSED):
+        (source / name.replace("/", "_")).write_bytes(b"content")
+    wrong = [ListedFile(name, 7, "adler32:00000001") for name in (SCRIPT, REVERSED)]
+    labels = {"note": SCRIPT}
+    client.submit(
+        Request(
+            "/data/source/",
+            "/data/copy/",
+            id="hostile",
+            files=wrong,
+            selection=Selection(recursive=True),
+            labels=labels,
+        )
+    )
+    client.wait("hostile", timeout_seconds=60)
+    log_in(chromium, site)
+    chromium.click(".row a")
+    chromium.wait("document.querySelectorAll('.failures li').length === 2")
+    text = chromium.text()
+    assert SCRIPT in text
+    assert "\u202e" not in text
+    # The API encodes such characters of a path.
+    assert "run%E2%80%AEtxt.exe" in text
+    assert "Remedy" in text
+    assert "Cause" in text
+    assert chromium.run("return document.querySelectorAll('#app img').length") == 0
+    assert chromium.run("return document.title") == "dray"
+    keep_picture(chromium, "failures")
+    assert chromium.complaints() == []
+    # If a fault of the page ever made such an element, the policy would still stop its code.
+    refused = chromium.run(
+        "try { document.body.innerHTML = arguments[0]; return 'set' }"
+        " catch (error) { return error.name }",
+        SCRIPT,
+    )
+    assert refused == "TypeError"
+    assert any("TrustedHTML" in each for each in chromium.complaints())
+
+
+@needs_browser
+def test_a_refused_deadline_gets_a_counter_offer(
+    chromium: Browser, site: Endpoint, client: Client
+) -> None:
+    deadline = dt.datetime.now(dt.timezone.utc) + dt.timedelta(hours=2)
+    size = 60 * RATE * 60
+    request = Request(
+        "/data/later",
+        "/data/copy",
+        id="promised",
+        deadline=deadline,
+        not_before=deadline - dt.timedelta(minutes=90),
+        bytes_expected=size,
+    )
+    assert client.submit(request).promised
+    log_in(chromium, site)
+    chromium.click(".row a")
+    chromium.wait_text("The endpoint has promised this transfer.")
+    too_early = (deadline - dt.timedelta(minutes=60)).replace(microsecond=0)
+    # The field shows the time zone of the browser.
+    chromium.run(
+        """const date = new Date(arguments[0]);
+        const local = new Date(date.getTime() - date.getTimezoneOffset() * 60000);
+        document.querySelector('[name=deadline]').value = local.toISOString().slice(0, 19);""",
+        too_early.isoformat(),
+    )
+    chromium.click(".change button")
+    chromium.wait_text("The earliest deadline that the endpoint can promise is")
+    unchanged = dt.datetime.fromisoformat(
+        client.transfer("promised").request["deadline"].replace("Z", "+00:00")
+    )
+    assert abs(unchanged - deadline) < dt.timedelta(seconds=1)
+    keep_picture(chromium, "offer")
+    chromium.click("#accept-offer")
+    chromium.wait_text("The endpoint has accepted the change.")
+    shown = client.transfer("promised")
+    assert shown.promised
+    agreed = dt.datetime.fromisoformat(shown.request["deadline"].replace("Z", "+00:00"))
+    assert too_early < agreed < deadline
+    # The browser itself reports the refused call.
+    assert all("409" in each for each in chromium.complaints())
+
+
+@needs_browser
+def test_thousands_of_transfers_need_few_elements(
+    chromium: Browser, site: Endpoint, client: Client
+) -> None:
+    later = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=1)
+    requests = [
+        Request("/data/a", f"/data/copy{number}", id=f"n{number:05}", not_before=later)
+        for number in range(MANY)
+    ]
+    for start in range(0, MANY, 1000):
+        client.submit_batch(requests[start : start + 1000])
+    log_in(chromium, site)
+    chromium.wait_text(f"{MANY} transfers")
+    rows = "document.querySelectorAll('.row:not(.head)').length"
+    assert 10 < chromium.run(f"return {rows}") < 60
+    chromium.run("document.querySelector('.body').scrollTop = 1e9")
+    chromium.wait("document.querySelector('.space').innerText.includes('n00000')")
+    assert chromium.run(f"return {rows}") < 60
+    chromium.type_text("#filter-search", "n00042")
+    chromium.wait_text(f"1 of {MANY} transfers")
+    # The keyboard alone opens a transfer.
+    chromium.run("document.querySelector('.row a').focus()")
+    chromium.press("\ue007")
+    chromium.wait("location.hash === '#/transfers/n00042'")
+    chromium.wait_text("Promise")
+    assert chromium.complaints() == []
+
+
+@needs_browser
+def test_the_token_stays_in_memory(chromium: Browser, site: Endpoint, client: Client) -> None:
+    chromium.open(page_url(site))
+    chromium.type_text("#token", "not.a.token")
+    chromium.click("form button")
+    chromium.wait("document.querySelector('[role=alert] dd') !== null")
+    assert any("401" in each for each in chromium.complaints())
+    token = log_in(chromium, site)
+    stored = chromium.run(
+        """return JSON.stringify([localStorage.length, sessionStorage.length, document.cookie,
+        location.href, history.state, document.documentElement.outerHTML])"""
+    )
+    assert token not in stored
+    assert stored.startswith('[0,0,""')
+    urls = chromium.run("return performance.getEntriesByType('resource').map(each => each.name)")
+    assert any(url.endswith("/v1/endpoint") for url in urls)
+    assert not any(token in url for url in urls)
+    chromium.open(page_url(site))
+    chromium.element("#token")
+    log_in(chromium, site)
+    chromium.click("#logout")
+    chromium.element("#token")
+    # Pages of narrow and dark devices.
+    submit_slow(client, site)
+    log_in(chromium, site)
+    chromium.resize(390, 800, is_dark=True)
+    chromium.wait("document.querySelector('.row a') !== null")
+    width = chromium.run("return document.documentElement.scrollWidth")
+    assert width <= 390
+    keep_picture(chromium, "phone")
+    chromium.click(".row a")
+    chromium.wait_text("Promise")
+    assert chromium.run("return document.documentElement.scrollWidth") <= 390
+    keep_picture(chromium, "phone-transfer")
+
+
+@needs_browser
+def test_the_page_continues_after_a_restart_of_the_endpoint(
+    chromium: Browser, site: Endpoint, client: Client
+) -> None:
+    log_in(chromium, site)
+    site.stop()
+    chromium.wait_text("The connection is lost.")
+    site.start()
+    chromium.wait("document.querySelector('.connection.live') !== null")
+    later = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=1)
+    client.submit(Request("/data/a", "/data/b", id="after", not_before=later))
+    chromium.wait("[...document.querySelectorAll('.row a')].some(a => a.innerText === 'after')")
+
+
+def test_the_console_is_served_only_if_it_is_configured(
+    site: Endpoint, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    other = start_endpoint("b")
+    trusting = ssl.create_default_context()
+    # The connection is tested elsewhere; the certificate is of the endpoint's own key.
+    trusting.check_hostname = False
+    trusting.verify_mode = ssl.CERT_NONE
+    with httpx.Client(verify=trusting, trust_env=False) as caller:
+        assert caller.get(page_url(other)).status_code == 404
+        page = caller.get(page_url(site))
+        assert page.status_code == 200
+        assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+        again = caller.get(page_url(site), headers={"If-None-Match": page.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        head = caller.head(page_url(site))
+        assert head.content == b""
+        assert head.headers["content-length"] == str(len(page.content))
+        # The page holds no data: the API still demands a token.
+        assert caller.get(f"https://{site.address}/v1/transfers").status_code == 401
