@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from integration.rucio import inside
+from integration.rucio.contents import make_database, make_rses
 
 #: The Python of Rucio cannot import :mod:`integration.managers.testbed_init`.
 RSES = Path("/facts/rucio-client/rses.json")
@@ -19,9 +19,9 @@ RSES = Path("/facts/rucio-client/rses.json")
 def main(what: str) -> None:
     """Make the tables, or the RSEs."""
     if what == "database":
-        inside.make_database()
+        make_database()
     else:
-        inside.make_rses(json.loads(RSES.read_text(encoding="utf-8")))
+        make_rses(json.loads(RSES.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":
