@@ -26,15 +26,19 @@ postgresql() {
     local data=/srv/postgresql/data programs
     programs=$(echo /usr/lib/postgresql/*/bin)
     if [ ! -d "$data" ]; then
+        # If this is interrupted, the next start begins again: the folder gets its name last.
+        local new=$data.new
+        rm -rf "$new"
         # Rucio's driver returns bytes instead of text if the encoding is not UTF-8.
-        "$programs/initdb" -D "$data" -U postgres --encoding UTF8 --locale C.UTF-8 \
+        "$programs/initdb" -D "$new" -U postgres --encoding UTF8 --locale C.UTF-8 \
             -A scram-sha-256 --pwfile /facts/postgresql/password --no-sync >/dev/null
         # A user has access only to the database of the same name.
-        echo 'host sameuser all all scram-sha-256' >>"$data/pg_hba.conf"
-        "$programs/pg_ctl" -D "$data" -w -o "-c listen_addresses= -k /tmp" start >/dev/null
+        echo 'host sameuser all all scram-sha-256' >>"$new/pg_hba.conf"
+        "$programs/pg_ctl" -D "$new" -w -o "-c listen_addresses= -k /tmp" start >/dev/null
         PGPASSWORD=$(cat /facts/postgresql/password) psql -q -h /tmp -U postgres \
             -v ON_ERROR_STOP=1 -f /facts/postgresql/databases.sql
-        "$programs/pg_ctl" -D "$data" -w stop >/dev/null
+        "$programs/pg_ctl" -D "$new" -w stop >/dev/null
+        mv "$new" "$data"
     fi
     exec "$programs/postgres" -D "$data" -k /tmp -c listen_addresses='*' -c max_connections=200
 }

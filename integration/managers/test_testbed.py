@@ -181,6 +181,34 @@ def test_init_generates_new_secrets_that_only_their_owner_can_read(
     _check_passwords(facts)
 
 
+@pytest.mark.server
+@pytest.mark.skipif(not ENVIRONMENT.exists(), reason="tools/bootstrap.sh test installs Rucio")
+def test_init_begins_again_after_an_interruption_and_then_changes_nothing(
+    tmp_path: Path, program: Path
+) -> None:
+    assert program.exists()
+    facts = _init(tmp_path) / "facts"
+    made = _contents(facts)
+    _init(tmp_path)
+    assert _contents(facts) == made
+    # Interrupted before the last step.
+    (facts / "story" / "story.json").rename(facts / "story" / "story.new")
+    _init(tmp_path)
+    again = _contents(facts)
+    assert again.keys() == made.keys()
+    for name in ("endpoint-north/etc/identity.pem", "rucio-client/rses.json", "fts/fts.toml"):
+        assert again[name] != made[name]
+    # The additional settings are in the file once.
+    assert again["endpoint-north/etc/drayd.toml"] == made["endpoint-north/etc/drayd.toml"]
+    _check_passwords(facts)
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    """Return the contents of all files below a folder."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
 def _check_passwords(facts: Path) -> None:
     """Check that a password is only in the folders of the services that need it."""
     text = (facts / "postgresql" / "databases.sql").read_text(encoding="utf-8")
@@ -206,7 +234,7 @@ def _check_passwords(facts: Path) -> None:
 
 def _init(folder: Path) -> Path:
     for name in ("facts", "sites/north", "sites/south"):
-        (folder / name).mkdir(parents=True)
+        (folder / name).mkdir(parents=True, exist_ok=True)
     env = {
         **os.environ,
         "TESTBED_FACTS": str(folder / "facts"),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from integration.managers.sites import POOL
-from integration.managers.testbed_init import CEPH_CLIENT, CEPH_USER, POOL_URL, write
+from integration.managers.testbed_init import CEPH_CLIENT, CEPH_USER, POOL_URL, empty, write
 from integration.storage import ceph, xrdceph
 from integration.xrootd.servers import find
 
@@ -46,6 +46,8 @@ def make_root() -> None:
 def main() -> None:
     """Run the cluster until SIGTERM, or until a daemon has ended."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # A restarted container has the files of the earlier cluster, but not the data in memory.
+    empty(FOLDER)
     host = socket.gethostbyname(socket.gethostname())
     cluster = ceph.Cluster(FOLDER, auth="cephx", has_manager=False, host=host)
     try:

@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import shlex
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass, field
@@ -63,7 +64,7 @@ class Site:
         self.home = FACTS / self.host
         self.data = SITES / self.name
         for folder in (FOLDER, "calibration"):
-            (self.data / folder).mkdir(parents=True)
+            (self.data / folder).mkdir(parents=True, exist_ok=True)
         words = ["--name", self.host, "--listen", f"0.0.0.0:{PORT}"]
         words += ["--state", str(self.home / "state"), "--root", f"data={self.data}"]
         said = _dray("endpoint", "init", str(self.home / "etc"), *words)
@@ -318,10 +319,22 @@ def write_airflow(addresses: dict[str, str], redis: str, rucio: str, password: s
     write_env("airflow-rucio", {"AIRFLOW_CONN_RUCIO_DEFAULT": json.dumps(connection)})
 
 
+def empty(folder: Path) -> None:
+    """Delete the contents of a folder. The folder can be a volume, so keep the folder itself."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
 def main() -> None:
     """Generate everything. Do nothing if an earlier run has done so."""
     if (FACTS / "story/story.json").exists():
         return
+    # No service has read the files of a run that did not end: all services wait for its end.
+    for folder in FACTS.iterdir():
+        empty(folder)
     pool = f'[[root]]\nname = "pool"\nstore = "{POOL_URL}"\n'
     sites = {
         "north": Site("north", settings=f'advertise = "{PROXY_HOST}:{PORT}"'),
@@ -346,8 +359,8 @@ def main() -> None:
         "storage": storage,
         "data": str(sites["north"].data),
     }
-    # This file is written last. If it exists, all other files exist too.
-    write("story/story.json", json.dumps(story))
+    # This file gets its name last. If it exists, all other files are complete.
+    write("story/story.new", json.dumps(story)).rename(FACTS / "story/story.json")
 
 
 if __name__ == "__main__":
