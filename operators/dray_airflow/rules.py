@@ -251,7 +251,8 @@ def story_of(rule: Mapping[str, Any]) -> str:
     )
     words = [f"rule {rule['id']} is {rule['state']}", counts]
     if rule["state"] == "WAITING_APPROVAL":
-        words.append(f"an administrator must approve it: rucio rule update {rule['id']} --approve")
+        call = f"rucio.client.Client().approve_replication_rule({rule['id']!r})"
+        words.append(f"an administrator must approve it, in Python: {call}")
     if rule.get("error"):
         words.append(str(rule["error"]))
     return ", ".join(words)

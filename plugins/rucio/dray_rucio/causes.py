@@ -96,7 +96,9 @@ def causes_of_rule(rule: RuleFacts) -> list[Cause]:
         return [Cause("suspended", where, "the rule is suspended", remedy)]
     if rule.state == "WAITING_APPROVAL":
         text = "the rule waits for the approval of an administrator"
-        return [Cause("not_approved", where, text, f"rucio rule update {rule.id} --approve")]
+        # The program `rucio` has no command for this.
+        remedy = f"in Python: rucio.client.Client().approve_replication_rule({rule.id!r})"
+        return [Cause("not_approved", where, text, remedy)]
     error = rule.error or ""
     if any(word in error for word in _QUOTA):
         remedy = (
@@ -139,7 +141,7 @@ def causes_of_file(file: FileFacts, rule: RuleFacts, answers: Answers) -> list[C
 def _of_rse(rse: RseFacts, answers: Answers) -> Cause | None:
     """Return the cause at an RSE that concerns every file there."""
     if rse.url is None:
-        remedy = f"rucio rse attribute add --rse {rse.name} --key dray_url --value dray://HOST/ROOT"
+        remedy = f"rucio rse attribute set {rse.name} --key dray_url --value dray://HOST/ROOT"
         if rse.collection is not None:
             remedy += ", or give the other RSE a globus_endpoint_id"
         return Cause("no_dray_url", rse.name, f"RSE {rse.name} has no attribute dray_url", remedy)
@@ -158,7 +160,7 @@ def _of_error(where: str, host: str, error: DrayError) -> Cause:
         text = f"the endpoint {address} of {where} does not answer: {error.message}"
         return Cause("endpoint_unreachable", where, text, remedy)
     remedy = "check the token in token_file, the certificate and dray_pin"
-    text = f"the endpoint {address} of {where} refuses the call: {error.message}"
+    text = f"the endpoint {address} of {where} cannot be called: {error.message}"
     return Cause("endpoint_refuses", where, text, remedy)
 
 
@@ -208,7 +210,7 @@ def _of_source(source: SourceFacts, target: RseFacts, answers: Answers) -> Cause
         return Cause("tape", name, text, "let FTS move these files, or set dray_recall = True")
     if not source.has_distance:
         text = f"Rucio has no distance from {name} to {destination}"
-        remedy = f"rucio rse distance add --source {name} --destination {destination} --distance 1"
+        remedy = f"rucio rse distance set {name} {destination} --distance 1"
         return Cause("no_distance", name, text, remedy)
     if source.mismatch is not None:
         text = f"the protocols of {name} and {destination} do not match: {source.mismatch}"
