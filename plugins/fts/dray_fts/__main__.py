@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dray_fts.settings import SettingsError, read
+from dray_fts.settings import SettingsError, check_endpoint_files, check_tls_files, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="check the configuration file and the certificate files, call no endpoint, and exit",
+        help="check the configuration file and the files that it names, call no endpoint, and exit",
     )
     options = parser.parse_args(words)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
@@ -71,6 +71,7 @@ def _run(path: Path, *, is_check: bool) -> int:
     from dray_fts.revoked import Revocations
     from dray_fts.service import Service
 
+    check_tls_files(settings)
     context = tls.context(settings)
     try:
         Revocations(settings.crls)
@@ -84,6 +85,7 @@ def _run(path: Path, *, is_check: bool) -> int:
             raise SettingsError(text) from error
         Publisher.check(settings.messages)
     if is_check:
+        check_endpoint_files(settings)
         print(f"{path}: {len(settings.endpoints)} endpoints, {len(settings.users)} users")
         return 0
     service = Service(settings)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import stomp
 
-from dray_fts.settings import SettingsError
+from dray_fts.settings import SettingsError, expect_readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,6 +137,8 @@ class Publisher:
 
         :raises SettingsError: if a file cannot be read or used.
         """
+        for key in ("ca", "certificate", "key", "password_file"):
+            expect_readable("[messages]", key, getattr(settings, key))
         try:
             _password(settings)
             if settings.ca is not None:

@@ -198,6 +198,43 @@ def read(path: Path) -> Settings:
     return _settings(_Table(str(path), found))
 
 
+def check_tls_files(settings: Settings) -> None:
+    """Check that the service can read the files of ``[tls]``.
+
+    :raises SettingsError: if a file cannot be read. The errors of OpenSSL do not name the file.
+    """
+    for key in ("certificate", "key", "client_ca", "crls"):
+        expect_readable("[tls]", key, getattr(settings, key))
+
+
+def check_endpoint_files(settings: Settings) -> None:
+    """Check that the service can read the files of each endpoint, except the tokens of owners.
+
+    :raises SettingsError: if a file cannot be read.
+    """
+    for endpoint in settings.endpoints.values():
+        for key in ("ca", "token_file", "certificate", "key"):
+            path = getattr(endpoint, key)
+            if path is not None and "{owner}" not in path:
+                expect_readable(f"endpoint {endpoint.name}", key, Path(path))
+
+
+def expect_readable(place: str, key: str, path: Path | None) -> None:
+    """Check that the service can read a file or folder.
+
+    :raises SettingsError: if not. The message names the key and the path.
+    """
+    if path is None:
+        return
+    try:
+        next(path.iterdir(), None) if path.is_dir() else path.open("rb").close()
+    except OSError as error:
+        raise SettingsError(
+            f"{place}: cannot read {key} {path}: {error.strerror}; correct the path, or the "
+            "permissions of the file"
+        ) from error
+
+
 def _settings(top: _Table) -> Settings:
     host, port = _listen("listen", top.take("listen", str, "127.0.0.1:8446"))
     tls, tokens, limits = top.table("tls"), top.table("tokens"), top.table("limits")

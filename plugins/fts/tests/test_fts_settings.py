@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dray_fts.settings import SettingsError, read
+from dray_fts.settings import SettingsError, check_endpoint_files, check_tls_files, read
 
 HOW_TO = Path(__file__).parents[3] / "docs" / "how-to" / "fts.md"
 
@@ -113,3 +113,34 @@ def test_mistakes_about_the_broker_are_named(
     with pytest.raises(SettingsError) as caught:
         read(write(tmp_path, example() + MESSAGES.replace(old, new, 1)))
     assert words in str(caught.value)
+
+
+def test_files_that_the_service_cannot_read_are_named(tmp_path: Path) -> None:
+    text = example()
+    for name in ("/etc/grid-security/", "/etc/dray-fts/"):
+        text = text.replace(name, f"{tmp_path}/")
+    settings = read(write(tmp_path, text))
+    (tmp_path / "tokens").mkdir()
+    (tmp_path / "hostcert.pem").touch()
+    with pytest.raises(
+        SettingsError, match=r"\[tls\]: cannot read key .*hostkey.pem: No such file"
+    ):
+        check_tls_files(settings)
+    (tmp_path / "hostkey.pem").touch()
+    (tmp_path / "certificates").mkdir()
+    check_tls_files(settings)
+    (tmp_path / "tokens" / "a").touch()
+    with pytest.raises(SettingsError, match=r"endpoint b: cannot read token_file .*tokens/b: No "):
+        check_endpoint_files(settings)
+    (tmp_path / "tokens" / "b").touch()
+    check_endpoint_files(settings)
+    (tmp_path / "certificates").rmdir()
+    with pytest.raises(SettingsError, match=r"endpoint a: cannot read ca .*certificates: No such"):
+        check_endpoint_files(settings)
+
+
+def test_tokens_of_owners_are_not_checked(tmp_path: Path) -> None:
+    text = example().replace("/etc/grid-security/certificates", str(tmp_path))
+    for name in ("a", "b"):
+        text = text.replace(f"tokens/{name}", f"tokens/{name}/{{owner}}")
+    check_endpoint_files(read(write(tmp_path, text)))
