@@ -225,3 +225,58 @@ def test_a_plan_of_disks_shows_the_disk_of_each_file(bench: Bench) -> None:
     ended = bench.start("plan", "--layout", f"{source}/0.dat", "dray://127.0.0.1:1/x/").wait()
     assert ended.code == 2, ended.words
     assert "disks://" in ended.words, ended.words
+
+
+def partials(dirs: list[Path]) -> set[tuple[str, int]]:
+    """Return the paths and the inodes of the partial files on the disks."""
+    files = [path for folder in dirs for path in folder.rglob(".dray-*.part")]
+    return {(str(path), path.stat().st_ino) for path in files}
+
+
+def remove_finished(dirs: list[Path]) -> None:
+    """Remove the finished files from the disks."""
+    for path in (path for folder in dirs for path in folder.rglob("*.dat")):
+        path.unlink()
+
+
+def test_copies_to_all_disks_and_to_one_disk_keep_the_partial_files_of_each_other(
+    bench: Bench,
+) -> None:
+    dirs = make_dirs(bench.folder, 2)
+    source = bench.folder / "source"
+    wanted = make_source(source, 2, 24 * MIB)
+    all_disks = ["-r", f"{source}/", url(dirs, "in/")]
+
+    def one_disk(at: Path) -> list[str]:
+        return ["-r", f"{source}/", f"{at}/in/"]
+
+    # A copy to the last disk begins and ends while a copy to all disks runs. The log of the copy to
+    # all disks is on the first disk.
+    running = bench.start_slow_cp("--rate", RATE, *all_disks)
+    before = partials(dirs)
+    bench.cp(*one_disk(dirs[1])).expect(0)
+    assert sums_of(dirs[1] / "in") == wanted
+    assert before <= partials(dirs)
+    running.wait(120).expect(0)
+    assert own_names(dirs) == []
+
+    # A copy to all disks begins and ends while a copy to the last disk runs.
+    remove_finished(dirs)
+    running = bench.start_slow_cp("--rate", RATE, *one_disk(dirs[1]))
+    before = partials(dirs)
+    bench.cp(*all_disks).expect(0)
+    assert before <= partials(dirs)
+    running.wait(120).expect(0)
+    assert sums_of(dirs[1] / "in") == wanted
+    assert partials(dirs) == set()
+
+    # Both copies were killed, and both resume.
+    remove_finished(dirs)
+    bench.start_slow_cp("--rate", RATE, *all_disks).kill()
+    bench.start_slow_cp("--rate", RATE, *one_disk(dirs[1])).kill()
+    for words in (one_disk(dirs[1]), all_disks):
+        remove_finished(dirs)
+        ended = bench.cp(*words).expect(0)
+        assert ended.report["bytes_resumed"] > 0, ended.report
+    assert found(dirs, "in") == wanted
+    assert own_names(dirs) == []

@@ -3,8 +3,9 @@
 //!
 //! The log of a transfer to the destination folder `top` is `top/.dray-log/<16 hex>.log`, and its
 //! lease is `top/.dray-log/<16 hex>.lease`. For a single file, `top` is the folder of that file.
-//! The partial file of `folder/name` is `folder/.dray-<16 hex>.part`. All these names start with
-//! dray's reserved prefix. A source never sends such names, and a sink never accepts them in a
+//! The partial file of `folder/name` is `folder/.dray-<16 hex>.part`, or
+//! `folder/.dray-<16 hex>.disks.part` if the destination is on several disks. All these names start
+//! with dray's reserved prefix. A source never sends such names, and a sink never accepts them in a
 //! manifest.
 
 use dray_core::path::escape;
@@ -12,6 +13,13 @@ use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, TransferId};
 
 /// Name of the folder that contains logs and leases. It is in the top folder of a destination.
 pub const LOG_FOLDER: &[u8] = b".dray-log";
+
+/// Beginning of the name of a partial file.
+const PREFIX: &[u8] = b".dray-";
+/// End of the name of a partial file in one folder.
+const PART: &[u8] = b".part";
+/// End of the name of a partial file in a store with several disks.
+const DISKS_PART: &[u8] = b".disks.part";
 
 /// Offset basis of the 64-bit FNV-1a hash (Fowler, Noll and Vo). A weak hash suffices for names,
 /// because the header of a log contains its claims, and the log contains the final path of each
@@ -87,9 +95,35 @@ pub fn log_of(file: &Name) -> Option<Name> {
 /// Returns true if `name` has the form of the name of a partial file.
 #[must_use]
 pub fn is_partial_name(name: &Name) -> bool {
-    let hex = name.as_bytes().strip_prefix(b".dray-");
-    let hex = hex.and_then(|rest| rest.strip_suffix(b".part"));
-    hex.and_then(hex_of).is_some()
+    hex_before(name, PART).is_some() || is_on_disks(name)
+}
+
+/// Returns true if `name` has the form of the name of a partial file in a store with several disks.
+#[must_use]
+pub fn is_on_disks(name: &Name) -> bool {
+    hex_before(name, DISKS_PART).is_some()
+}
+
+/// Converts the name of a partial file to the name that the file gets in a store with several
+/// disks. A transfer that uses one of the disks as a plain folder never makes a file of such a
+/// name. It cannot see the logs that name these files, because these logs are on the first disk.
+///
+/// # Errors
+/// [`ErrorKind::InvalidName`] if `partial` does not have the form `.dray-<16 hex>.part`.
+pub fn on_disks(partial: &Name) -> Result<Name> {
+    let hex = hex_before(partial, PART).ok_or_else(|| {
+        Error::new(ErrorKind::InvalidName, End::Sink, "name a partial file").cause(format!(
+            "{} is not the name of a partial file",
+            escape(partial.as_bytes())
+        ))
+    })?;
+    Name::new(&[PREFIX, hex, DISKS_PART].concat())
+}
+
+/// Returns the digits of a partial name that ends with `end`.
+fn hex_before<'a>(name: &'a Name, end: &[u8]) -> Option<&'a [u8]> {
+    let rest = name.as_bytes().strip_prefix(PREFIX)?;
+    rest.strip_suffix(end).and_then(hex_of)
 }
 
 fn hex_of(bytes: &[u8]) -> Option<&[u8]> {

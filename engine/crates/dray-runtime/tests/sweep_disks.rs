@@ -3,18 +3,14 @@
 
 mod local_common;
 
-use dray_core::{End, Error, ErrorKind, RelPath};
+use dray_core::{Error, ErrorKind, RelPath};
 use dray_runtime::sweep::{PartialData, PartialKind, Removed, WalkRoot, remove};
 use dray_runtime::{local, sink};
 use dray_session::Outcome;
 use dray_store::wrap::{Around, Call, Hook, Operation};
-use dray_store::{DisksOptions, DisksStore};
-use local_common::sweeps::{
-    DAY, copy_in_part_to, copy_to, durable_options, look, own_names, source, tomorrow,
-};
-use local_common::{
-    Notes, picture, sink_setup_claiming, sink_setup_of, source_setup_of, source_store,
-};
+use local_common::disks::{contents, disks, left, open, partials, sink_of, three_files};
+use local_common::sweeps::{DAY, copy_in_part_to, copy_to, durable_options, look, tomorrow};
+use local_common::{Notes, sink_setup_claiming, source_setup_of, source_store};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -25,56 +21,8 @@ use std::time::{Duration, SystemTime};
 /// Name of a partial file that is in no log.
 const STRAY: &str = ".dray-0123456789abcdef.part";
 
-/// Makes the folders of three disks, with their marks.
-fn disks(scratch: &Path) -> Vec<PathBuf> {
-    let dirs: Vec<PathBuf> = (0..3).map(|n| scratch.join(format!("d{n}"))).collect();
-    for dir in &dirs {
-        fs::create_dir(dir).expect("a folder");
-    }
-    drop(open(&dirs));
-    dirs
-}
-
-fn open(dirs: &[PathBuf]) -> DisksStore {
-    DisksStore::open(dirs, End::Sink, &DisksOptions::default()).expect("opened")
-}
-
 fn place(dirs: &[PathBuf]) -> WalkRoot {
     WalkRoot::of_disks(dirs, &RelPath::root()).expect("all disks are there")
-}
-
-/// Returns a sink that writes to all disks.
-fn sink_of(dirs: &[PathBuf]) -> sink::Setup {
-    let store = Arc::new(open(dirs));
-    sink_setup_of(store, &durable_options(), &["run"]).expect("a destination")
-}
-
-/// Adds a third file to the source, so that each disk gets a file.
-fn three_files(scratch: &Path) -> PathBuf {
-    let from = source(scratch);
-    fs::copy(from.join("run/a"), from.join("run/c")).expect("a file");
-    from
-}
-
-/// Returns for each disk the names of dray's own files, without the mark and the folders.
-fn left(dirs: &[PathBuf]) -> Vec<Vec<String>> {
-    let of = |dir: &PathBuf| {
-        let mut names = own_names(dir);
-        names.retain(|name| !name.ends_with(".dray-disk") && dir.join(name).is_file());
-        names
-    };
-    dirs.iter().map(of).collect()
-}
-
-fn partials(left: &[Vec<String>]) -> Vec<usize> {
-    let of = |names: &Vec<String>| names.iter().filter(|name| name.ends_with(".part")).count();
-    left.iter().map(of).collect()
-}
-
-fn contents(at: &Path) -> BTreeMap<String, Vec<u8>> {
-    let files = picture(at).into_iter();
-    let files = files.filter(|(name, _)| !name.contains(".dray-") && at.join(name).is_file());
-    files.map(|(name, state)| (name, state.3)).collect()
 }
 
 /// Result of removing everything that a walk finds.

@@ -223,7 +223,7 @@ fn refuse_nested(dirs: &[PathBuf], end: End) -> Result<()> {
 /// Returns the capabilities that all disks have.
 fn common(disks: &[Disk]) -> Capabilities {
     let each = disks.iter().map(|disk| disk.store.capabilities());
-    each.reduce(|a, b| Capabilities {
+    let all = each.reduce(|a, b| Capabilities {
         publish_if_absent: a.publish_if_absent && b.publish_if_absent,
         time_precision_nanoseconds: a
             .time_precision_nanoseconds
@@ -234,8 +234,11 @@ fn common(disks: &[Disk]) -> Capabilities {
         name_bytes_max: a.name_bytes_max.min(b.name_bytes_max),
         path_bytes_max: a.path_bytes_max.min(b.path_bytes_max),
         ..a
-    })
-    .unwrap_or(Capabilities::MINIMAL)
+    });
+    Capabilities {
+        is_on_disks: true,
+        ..all.unwrap_or(Capabilities::MINIMAL)
+    }
 }
 
 fn target_of(disk: usize) -> TargetId {

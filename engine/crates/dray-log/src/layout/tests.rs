@@ -1,6 +1,6 @@
 use super::{
-    covers, fnv, is_partial_name, lease_name, lease_of_log, log_folder_name, log_name, log_of,
-    partial_name, partial_name_at_turn, partial_name_of_log, request_mark,
+    covers, fnv, is_on_disks, is_partial_name, lease_name, lease_of_log, log_folder_name, log_name,
+    log_of, on_disks, partial_name, partial_name_at_turn, partial_name_of_log, request_mark,
 };
 use dray_core::{Name, RelPath, TransferId};
 
@@ -48,6 +48,19 @@ fn names_never_change() {
         name(".dray-85944171f73967e8.part")
     );
     assert!(log_folder_name().expect("a name").is_reserved());
+}
+
+#[test]
+fn partial_files_on_disks_have_names_of_their_own() {
+    let plain = partial_name(&name("foobar")).expect("a name");
+    let disks = on_disks(&plain).expect("a name");
+    assert_eq!(disks, name(".dray-85944171f73967e8.disks.part"));
+    assert!(is_partial_name(&plain) && !is_on_disks(&plain));
+    assert!(is_partial_name(&disks) && is_on_disks(&disks));
+    for other in [".dray-85944171f73967e.disks.part", "a", "a.disks.part"] {
+        assert!(!is_partial_name(&name(other)), "{other}");
+    }
+    on_disks(&disks).expect_err("the name has the form already");
 }
 
 #[test]

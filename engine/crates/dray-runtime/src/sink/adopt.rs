@@ -289,6 +289,9 @@ impl Space {
         one: &Wanted<'_>,
         theirs: &LoggedFile,
     ) -> Result<Option<Resume>> {
+        if !self.names.has_own_form(&theirs.partial.name) {
+            return Ok(None);
+        }
         let (store, path) = (self.store.as_ref(), one.path);
         let sink = trust::Sink {
             log: &destination.log_words,

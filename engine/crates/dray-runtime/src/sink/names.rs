@@ -3,14 +3,18 @@
 //! A partial file's name is a hash of the final name. A peer that chooses the final names can
 //! therefore produce collisions.
 //!
-//! Invariants: no two files of this transfer share a partial file, and another transfer's partial
-//! file is removed only if no log names it.
+//! Partial files in a store with several disks have names of another form than partial files in one
+//! folder. A transfer to the folder of one disk does not see the logs of the other disks, and a
+//! transfer to all disks sees only the logs of the first disk.
+//!
+//! Invariants: no two files of this transfer share a partial file. Another transfer's partial file
+//! is removed only if its name has the form of this transfer's names and no log names it.
 
 use super::other_logs::{OtherLogs, PartialKey};
 use dray_core::lock::LockExt;
 use dray_core::maps::HashSet;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
-use dray_log::layout::{partial_name_at_turn, partial_name_of_log};
+use dray_log::layout::{is_on_disks, on_disks, partial_name_at_turn, partial_name_of_log};
 use dray_store::{PartialId, Store};
 use std::sync::{Arc, Mutex};
 
@@ -23,6 +27,8 @@ const TURNS_MAX: u32 = 8;
 /// The partial names of a transfer.
 pub(super) struct Names {
     store: Arc<dyn Store>,
+    /// True if the store has several disks.
+    is_on_disks: bool,
     /// Partial files of this session and of this transfer's log.
     taken: Mutex<HashSet<PartialKey>>,
     /// Other transfers' logs; `None` if the store keeps no logs.
@@ -38,6 +44,7 @@ fn place_of(path: &RelPath, name: &Name) -> PartialKey {
 impl Names {
     pub(super) fn new(store: Arc<dyn Store>, others: Option<OtherLogs>) -> Self {
         Self {
+            is_on_disks: store.capabilities().is_on_disks,
             store,
             taken: Mutex::new(HashSet::default()),
             own_log: others.as_ref().and_then(OtherLogs::own_name),
@@ -53,11 +60,21 @@ impl Names {
     /// Returns the name to try at number `turn`. The first [`TURNS_MAX`] names are common to all
     /// transfers. The following names are unique to this transfer.
     fn name_at(&self, final_name: &Name, turn: u32) -> Result<Option<Name>> {
-        match (turn.checked_sub(TURNS_MAX), &self.own_log) {
-            (None, _) => partial_name_at_turn(final_name, turn).map(Some),
-            (Some(turn), Some(log)) => partial_name_of_log(final_name, turn, log).map(Some),
-            (Some(_), None) => Ok(None),
+        let name = match (turn.checked_sub(TURNS_MAX), &self.own_log) {
+            (None, _) => partial_name_at_turn(final_name, turn)?,
+            (Some(turn), Some(log)) => partial_name_of_log(final_name, turn, log)?,
+            (Some(_), None) => return Ok(None),
+        };
+        match self.is_on_disks {
+            true => on_disks(&name).map(Some),
+            false => Ok(Some(name)),
         }
+    }
+
+    /// Returns true if `name` has the form of this transfer's names. The logs that name other
+    /// partial files may be invisible to this transfer, so these files must stay.
+    pub(super) fn has_own_form(&self, name: &Name) -> bool {
+        is_on_disks(name) == self.is_on_disks
     }
 
     /// Records that `path` has a partial file of this name. Returns false if another file has the
@@ -72,8 +89,8 @@ impl Names {
         let Some(final_name) = path.name() else {
             return Ok(None);
         };
-        let name = partial_name_at_turn(&final_name, 0)?;
-        Ok(self.take(path, &name).then_some(name))
+        let name = self.name_at(&final_name, 0)?;
+        Ok(name.filter(|name| self.take(path, name)))
     }
 
     /// Returns true if a file of this transfer, or of its log, has a partial file of this name.
@@ -177,12 +194,15 @@ impl Names {
         Ok(())
     }
 
-    /// Removes a partial file that this transfer has not made, unless a log names it. Returns true
-    /// if the name is free afterwards.
+    /// Removes a partial file that this transfer has not made, unless a log names it or its name
+    /// has another form. Returns true if the name is free afterwards.
     ///
     /// # Errors
     /// Errors of the store.
     pub(super) fn clear(&self, path: &RelPath, name: &Name) -> Result<bool> {
+        if !self.has_own_form(name) {
+            return Ok(false);
+        }
         let (folder, name) = place_of(path, name);
         // Record the identity of this file first, and remove only this file. Another process may
         // make a file of the same name later, and the logs were not checked for that file.

@@ -92,6 +92,11 @@ impl Peek {
             let Some(file) = log.files.get(&speaker.path) else {
                 continue;
             };
+            // A transfer does not adopt a partial file whose name has another form.
+            let is_on_disks = self.request.store.capabilities().is_on_disks;
+            if layout::is_on_disks(&file.partial.name) != is_on_disks {
+                continue;
+            }
             let words = format!("the log {} of {}", speaker.log(), self.request.words);
             let sink = trust::Sink {
                 log: &words,

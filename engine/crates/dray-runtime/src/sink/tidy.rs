@@ -130,7 +130,8 @@ impl Space {
                 item.kind,
                 EntryKind::File { .. } | EntryKind::Symlink { .. }
             );
-            if !is_file || !layout::is_partial_name(&item.name) {
+            let is_partial = layout::is_partial_name(&item.name);
+            if !is_file || !is_partial || !self.names.has_own_form(&item.name) {
                 continue;
             }
             let path = folder.join(&item.name)?;
@@ -240,7 +241,12 @@ fn is_over(store: &dyn Store, log: &Recovery, owner: &[u8]) -> Result<bool> {
     if log.damage.is_some() || log.over_limit > 0 {
         return Ok(false);
     }
+    let is_on_disks = store.capabilities().is_on_disks;
     for (path, file) in &log.files {
+        // The partial file may be on another disk, which is invisible here.
+        if layout::is_on_disks(&file.partial.name) != is_on_disks {
+            return Ok(false);
+        }
         // A power failure may lose the bytes of a weak range. Its record is needed in that case.
         let is_safe = !file.is_doubtful && !file.is_weak;
         let is_whole = is_safe && file.done.bytes() == file.key.size;

@@ -6,6 +6,7 @@
     reason = "each test file uses its part, and sees it as a module"
 )]
 
+pub mod disks;
 pub mod sweeps;
 
 use dray_core::options::Options;

@@ -254,7 +254,10 @@ impl DisksPartial {
     }
 
     /// Copies the data of the partial file to a new partial file with the same name on `disk`, and
-    /// makes it durable. An earlier move that was interrupted may have left a file with this name.
+    /// makes it durable. An earlier move that was interrupted may have left a file with this name. No
+    /// other transfer has such a file: a copy to one disk uses names of another form
+    /// ([`Capabilities::is_on_disks`](crate::Capabilities::is_on_disks)), and `refuse_taken_name`
+    /// looks on all disks.
     fn copy_to(&self, full: usize, disk: usize) -> Result<Box<dyn Partial>> {
         let (from, to) = (&self.set.disks[full].store, &self.set.disks[disk].store);
         to.discard(&self.path, &self.name, None)?;

@@ -65,6 +65,7 @@ const POSIX: Capabilities = Capabilities {
     // `fsync` reports the lost writes of one file only. The lock in `FileSystem::sync` orders calls
     // of `syncfs`, and a loss that one call reports fails every later call.
     syncs_apart: true,
+    is_on_disks: false,
 };
 
 /// Returns the capabilities of the file system of `root`. The store does not write to a source, so
