@@ -72,6 +72,8 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
             return json_reply({"name": "burst"})
         if last == "endpoint":
             return json_reply({"name": "a", "version": "0", "key": ""})
+        if last == "load":
+            return json_reply({"sessions": [], "promises": []})
         if last == "admission":
             return json_reply({"decision": "accept", "transfers": []})
         return json_reply(ANSWER)
@@ -116,6 +118,7 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
         client.complete_write("w")
         client.delete_write("w")
         client.endpoint()
+        client.load()
         client.change_scheduling(policy="fcfs", max_running=None)
         client.health()
         next(client.events())

@@ -187,5 +187,5 @@ def test_every_call_of_the_page_has_a_method() -> None:
     there = {call for call in there if "tape" not in call[1]}
     # The page mentions these calls only in its text.
     there |= {("GET", "/v1/endpoint"), ("GET", "/healthz"), ("POST", "/v1/admission")}
-    there |= {("PATCH", "/v1/endpoint/scheduling")}
+    there |= {("PATCH", "/v1/endpoint/scheduling"), ("GET", "/v1/endpoint/load")}
     assert {_template(*call, there) for call in made} == there

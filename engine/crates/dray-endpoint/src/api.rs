@@ -9,6 +9,7 @@ mod about;
 mod events;
 mod extract;
 mod fair_semaphore;
+mod load;
 mod outgoing;
 mod record;
 mod refusal;
@@ -377,6 +378,7 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(targets::list))
         .routes(routes!(about::endpoint))
         .routes(routes!(about::scheduling))
+        .routes(routes!(load::show))
         .routes(routes!(about::healthz))
         .routes(routes!(about::metrics))
         .routes(routes!(about::document))

@@ -13,6 +13,7 @@
 mod admission;
 mod answer;
 mod link;
+mod list;
 mod restore;
 mod round;
 mod settings;

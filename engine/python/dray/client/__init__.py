@@ -37,6 +37,7 @@ from dray.client._answers import (
 )
 from dray.client._async import AsyncClient
 from dray.client._flows import Policy
+from dray.client._load import EndpointLoad, HiddenLoad, Promise, Session
 from dray.client._requests import (
     KEEP,
     Content,
@@ -73,6 +74,7 @@ __all__ = [
     "Copy",
     "Discover",
     "EndpointInfo",
+    "EndpointLoad",
     "Entry",
     "Eta",
     "Event",
@@ -80,6 +82,7 @@ __all__ = [
     "FileFailure",
     "FileOutcome",
     "Health",
+    "HiddenLoad",
     "Keep",
     "ListedFile",
     "Miss",
@@ -88,6 +91,7 @@ __all__ = [
     "Place",
     "Policy",
     "Profile",
+    "Promise",
     "Range",
     "Rates",
     "Request",
@@ -96,6 +100,7 @@ __all__ = [
     "Scheduling",
     "Scitag",
     "Selection",
+    "Session",
     "Space",
     "SpaceClaim",
     "Staged",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
     from datetime import datetime
 
+    from dray.client._load import EndpointLoad
     from dray.client._requests import Request, StagingRequest, WriteRequest
     from dray.client._tape import TapeFile, TapeLocality, TapeStage
     from dray.client._targets import StorageTarget
@@ -386,6 +387,10 @@ class AsyncClient(Awaiting):
     async def endpoint(self) -> EndpointInfo:
         """Await :meth:`Client.endpoint`."""
         return await self._run(flows.carry(calls.endpoint(), self._policy))
+
+    async def load(self) -> EndpointLoad:
+        """Await :meth:`Client.load`."""
+        return await self._run(flows.carry(calls.load(), self._policy))
 
     async def change_scheduling(
         self,

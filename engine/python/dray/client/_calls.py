@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 from dray.client import _answers as answers
 from dray.client._errors import error_of, usage
+from dray.client._load import EndpointLoad
 from dray.client._reader import ShapeError, read
 from dray.client._requests import Keep, Request, StagingRequest, WriteRequest, write, write_time
 from dray.client._targets import StorageTargets
@@ -531,6 +532,11 @@ def endpoint() -> Call[answers.EndpointInfo]:
     """Get the endpoint's description."""
     reader = _reader_of(answers.EndpointInfo)
     return Call("describe the endpoint", "GET", "/v1/endpoint", reader)
+
+
+def load() -> Call[EndpointLoad]:
+    """List the running sessions and the promises."""
+    return Call("read the load", "GET", "/v1/endpoint/load", _reader_of(EndpointLoad))
 
 
 def change_scheduling(**values: object) -> Call[answers.Scheduling]:

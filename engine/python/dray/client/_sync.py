@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
     from datetime import datetime
 
+    from dray.client._load import EndpointLoad
     from dray.client._requests import Request, StagingRequest, WriteRequest
     from dray.client._tape import TapeFile, TapeLocality, TapeStage
     from dray.client._targets import StorageTarget
@@ -540,6 +541,10 @@ class Client(Blocking):
     def endpoint(self) -> EndpointInfo:
         """Return the endpoint's description, and the caller's identity there."""
         return self._run(flows.carry(calls.endpoint(), self._policy))
+
+    def load(self) -> EndpointLoad:
+        """Return the running sessions and the promises that the caller may see."""
+        return self._run(flows.carry(calls.load(), self._policy))
 
     def change_scheduling(
         self,

@@ -2,6 +2,7 @@
 
 mod audit;
 mod events;
+mod load;
 mod no_tickets;
 mod rights;
 mod staging;

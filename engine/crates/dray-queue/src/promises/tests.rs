@@ -474,3 +474,32 @@ fn who_finds_no_place_until_its_latest_start_is_told_so() {
         |told: &Report| matches!(told, Report::Miss { id, miss: None, .. } if id == "soon");
     assert!(look.told.iter().any(is_over), "{:?}", look.told);
 }
+
+#[test]
+fn promises_are_listed_to_their_owner_by_their_deadlines() {
+    let promises = link();
+    assert!(take(&promises, 1, "later", &due(200, 86_400)));
+    assert!(take(&promises, 2, "soon", &due(200, 21)));
+    let floor = request(1, json!({"rate_min": MEGA}));
+    assert!(take(&promises, 3, "floor", &floor));
+    let request = due(100, 600);
+    let bobs = Ask {
+        owner: "bob",
+        ..ask(4, "bobs", &request)
+    };
+    assert!(promises.take(&[bobs], noon()).is_ok());
+    let (seen, hidden) = promises.list(Some("alice"), noon());
+    let ids: Vec<&str> = seen.iter().map(|one| one.transfer.as_str()).collect();
+    assert_eq!((ids, hidden), (vec!["soon", "later", "floor"], 1));
+    // 200 megabytes need two seconds of the link, and a transfer needs a second to settle.
+    assert_eq!(seen[0].latest_start, at(18));
+    assert_eq!(seen[0].deadline, Some(at(21)));
+    assert_eq!(seen[0].bytes, Some(200 * MEGA));
+    assert!(seen[0].resources.contains(&"link".to_owned()), "{seen:?}");
+    assert_eq!(seen[2].rate_min, Some(MEGA));
+    let (all, hidden) = promises.list(None, noon());
+    assert_eq!((all.len(), hidden), (4, 0));
+    promises.end(2, None);
+    let (seen, _) = promises.list(Some("alice"), noon());
+    assert_eq!(seen.len(), 2, "{seen:?}");
+}

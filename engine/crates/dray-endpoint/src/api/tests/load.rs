@@ -1,0 +1,81 @@
+//! Tests of the call about running sessions and promises.
+
+use super::{house, request};
+use crate::live::{Moving, Way};
+use dray_api::RateWish;
+use dray_core::TransferId;
+use dray_queue::clock;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+fn moving(id: &str, owner: &str, peer: &str, way: Way) -> Moving {
+    let id = TransferId::new(id).expect("an id");
+    let mut moving = Moving::new(
+        id,
+        owner.to_owned(),
+        peer.to_owned(),
+        way,
+        RateWish::default(),
+    );
+    moving.roots = vec!["slow".to_owned()];
+    moving
+}
+
+#[tokio::test]
+async fn a_caller_sees_the_sessions_and_the_promises_of_its_owner() {
+    let house = house();
+    let mut promised = request("promised");
+    let deadline = clock::now().after(Duration::from_secs(3600));
+    promised["deadline"] = json!(deadline);
+    promised["bytes_expected"] = json!(1 << 30);
+    let (code, answer) = house.post("alice", "/v1/transfers", promised).await;
+    assert_eq!((code, &answer["promised"]), (201, &json!(true)), "{answer}");
+    let live = &house.api.live;
+    let own = live
+        .enter(moving("one", "alice", "", Way::Within))
+        .expect("a slot");
+    let other = live
+        .enter(moving("two", "bob", "b.example", Way::In))
+        .expect("a slot");
+    own.moving.arrived(7);
+    own.moving.hold(true);
+
+    let (code, seen) = house.get("alice", "/v1/endpoint/load").await;
+    assert_eq!(code, 200);
+    let sessions = &seen["sessions"];
+    assert_eq!(sessions.as_array().map(Vec::len), Some(1), "{seen}");
+    assert_eq!(sessions[0]["transfer"], "one");
+    assert_eq!(sessions[0]["direction"], "within");
+    assert_eq!(sessions[0]["peer"], Value::Null);
+    assert_eq!(sessions[0]["roots"], json!(["slow"]));
+    assert_eq!(
+        (&sessions[0]["moved"], &sessions[0]["held"]),
+        (&json!(7), &json!(true))
+    );
+    assert_eq!(seen["hidden"], json!({"sessions": 1, "promises": 0}));
+    let promise = &seen["promises"][0];
+    assert_eq!(promise["transfer"], "promised");
+    assert_eq!(promise["deadline"], json!(deadline));
+    assert_eq!(promise["bytes"], json!(1 << 30));
+    assert!(
+        promise["latest_start"].as_str() < promise["deadline"].as_str(),
+        "{promise}"
+    );
+
+    // Neither the transfer nor the peer of another owner is in the answer.
+    let (_, seen) = house.get("bob", "/v1/endpoint/load").await;
+    assert_eq!(seen["sessions"][0]["peer"], "b.example");
+    assert_eq!(seen["hidden"], json!({"sessions": 1, "promises": 1}));
+    let (_, none) = house.get("carol", "/v1/endpoint/load").await;
+    let hidden = json!({"sessions": 2, "promises": 1});
+    assert_eq!(
+        none,
+        json!({"sessions": [], "promises": [], "hidden": hidden})
+    );
+    let (_, all) = house.get("root", "/v1/endpoint/load").await;
+    assert_eq!(all["hidden"], json!({"sessions": 0, "promises": 0}));
+    assert_eq!(all["sessions"].as_array().map(Vec::len), Some(2), "{all}");
+    drop((own, other));
+    let (_, ended) = house.get("root", "/v1/endpoint/load").await;
+    assert_eq!(ended["sessions"], json!([]));
+}
