@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from integration.endpoint.browser import Browser
 from integration.endpoint.scene import Data, Scenes, Tally, make_data
 from integration.harness.program import find_program
 
@@ -54,3 +55,10 @@ def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
     tally = Tally(request.node.name)
     yield tally
     tally.say()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Yield a browser, which all tests of a file use in turn."""
+    with tempfile.TemporaryDirectory(prefix="dray-browser-") as name, Browser(Path(name)) as one:
+        yield one

@@ -5,41 +5,34 @@ from __future__ import annotations
 import datetime as dt
 import os
 import ssl
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
 from dray.client import ListedFile, Request, Selection
-from integration.endpoint import browser
-from integration.endpoint.browser import Browser
+from integration.endpoint.console import (
+    REVERSED,
+    SCRIPT,
+    keep_picture,
+    log_in,
+    needs_browser,
+    page_url,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dray.client import Client, Transfer
     from dray.testing.endpoints import Endpoint
+    from integration.endpoint.browser import Browser
 
 MIB = 1 << 20
 RATE = 32 * MIB
-#: A name that is a script in HTML, and a name whose end would be shown in the reverse order.
-SCRIPT = "<img src=x onerror=\"document.title='owned'\">"
-REVERSED = "run\u202etxt.exe"
 #: Number of transfers of which the page draws only those in view.
 MANY = 2000
 
 pytestmark = pytest.mark.server
-
-needs_browser = pytest.mark.skipif(browser.missing() is not None, reason=browser.missing() or "")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """Yield a browser, which all tests of this file use in turn."""
-    with tempfile.TemporaryDirectory(prefix="dray-browser-") as name, Browser(Path(name)) as one:
-        yield one
 
 
 @pytest.fixture
@@ -55,38 +48,11 @@ def client(site: Endpoint) -> Iterator[Client]:
         yield client
 
 
-def page_url(site: Endpoint) -> str:
-    """Return the address of the console."""
-    return f"https://{site.address}/ui/"
-
-
-def log_in(chromium: Browser, site: Endpoint) -> str:
-    """Open the console, paste a token, and return it."""
-    token = site.token()
-    chromium.complaints()
-    chromium.resize(1280, 800)
-    # Another page first: a change of the part after `#` alone loads nothing.
-    chromium.open("about:blank")
-    chromium.open(page_url(site))
-    chromium.type_text("#token", token)
-    chromium.click("form button")
-    chromium.wait_text("Transfers")
-    chromium.wait("document.querySelector('.connection.live') !== null")
-    return token
-
-
 def submit_slow(client: Client, site: Endpoint, id: str = "slow") -> Transfer:
     """Submit a transfer that runs until a test ends it."""
     (site.root() / "big").write_bytes(os.urandom(64 * MIB))
     request = Request("/data/big", f"/data/{id}.copy", id=id, rate_max=MIB)
     return client.submit(request)
-
-
-def keep_picture(chromium: Browser, name: str) -> None:
-    """Write a screenshot into ``DRAY_SCREENSHOTS``, if this variable names a folder."""
-    folder = os.environ.get("DRAY_SCREENSHOTS")
-    if folder:
-        chromium.screenshot(Path(folder) / f"{name}.png")
 
 
 @needs_browser

@@ -1,7 +1,18 @@
 // Calls of the control API. The token exists only in this object, in the memory of the page.
 
 import { text } from "./strings";
-import type { Endpoint, ErrorParts, Event, PathError, Patch, Transfer } from "./types";
+import type {
+  Endpoint,
+  ErrorParts,
+  Event,
+  Load,
+  PathError,
+  Patch,
+  Space,
+  Target,
+  Tier,
+  Transfer,
+} from "./types";
 
 /** A refused call, or an endpoint that does not answer. */
 export class CallError extends Error {
@@ -45,6 +56,7 @@ export interface ListFilter {
 }
 
 const PAGE = 1000;
+const RETRY_MS = 300;
 
 const one = (id: string): string => `/v1/transfers/${encodeURIComponent(id)}`;
 
@@ -66,8 +78,16 @@ export class Api {
   }
 
   async #get<T>(path: string): Promise<T> {
-    const response = await this.#fetch(path);
-    return (await response.json()) as T;
+    const read = async (): Promise<T> => (await (await this.#fetch(path)).json()) as T;
+    try {
+      return await read();
+    } catch (error) {
+      // A refusal is an answer. Any other failure may be a change of the reader's network, which
+      // makes a browser abort its calls.
+      if (error instanceof CallError) throw error;
+      await new Promise((done) => window.setTimeout(done, RETRY_MS));
+      return read();
+    }
   }
 
   async #send<T>(method: string, path: string, body: unknown): Promise<T> {
@@ -78,6 +98,27 @@ export class Api {
 
   endpoint(): Promise<Endpoint> {
     return this.#get("/v1/endpoint");
+  }
+
+  load(): Promise<Load> {
+    return this.#get("/v1/endpoint/load");
+  }
+
+  async targets(): Promise<Target[]> {
+    return (await this.#get<{ targets: Target[] }>("/v1/targets")).targets;
+  }
+
+  async tierNames(): Promise<string[]> {
+    const answer = await this.#get<{ tiers: { name: string }[] }>("/v1/tiers");
+    return answer.tiers.map(({ name }) => name);
+  }
+
+  tier(name: string): Promise<Tier> {
+    return this.#get(`/v1/tiers/${encodeURIComponent(name)}`);
+  }
+
+  space(path: string): Promise<Space> {
+    return this.#get(`/v1/storage/space?${new URLSearchParams({ path })}`);
   }
 
   list(filter: ListFilter, cursor: string | null): Promise<Page> {

@@ -8,6 +8,7 @@ import { useHash, useStore } from "./hooks";
 import { List } from "./list";
 import { Login } from "./login";
 import { Name } from "./parts";
+import { Site } from "./site";
 import { Store } from "./store";
 import { text } from "./strings";
 import { Show } from "./transfer";
@@ -19,6 +20,12 @@ interface Session {
   store: Store;
 }
 
+/** The pages of the navigation, with their addresses. */
+const PAGES = [
+  ["#/", text.nav.transfers],
+  ["#/site", text.nav.site],
+] as const;
+
 function shown(hash: string): string | null {
   const found = /^#\/transfers\/([^/]+)$/.exec(hash);
   if (!found) return null;
@@ -29,7 +36,27 @@ function shown(hash: string): string | null {
   }
 }
 
-function Header({ session, logout }: { session: Session; logout: () => void }): JSX.Element {
+interface HeaderProps {
+  session: Session;
+  hash: string;
+  logout: () => void;
+}
+
+function Navigation({ hash }: { hash: string }): JSX.Element {
+  // Every other address shows the list or a transfer.
+  const at = PAGES.find(([address]) => address === hash)?.[0] ?? "#/";
+  return (
+    <nav aria-label={text.nav.label}>
+      {PAGES.map(([address, name]) => (
+        <a key={address} href={address} aria-current={address === at ? "page" : undefined}>
+          {name}
+        </a>
+      ))}
+    </nav>
+  );
+}
+
+function Header({ session, hash, logout }: HeaderProps): JSX.Element {
   const { endpoint, store } = session;
   useStore(store, 250);
   const { owner, administrator } = endpoint.you;
@@ -47,6 +74,7 @@ function Header({ session, logout }: { session: Session; logout: () => void }): 
       <a class="title" href="#/">
         {text.title} <Name of={endpoint.name} />
       </a>
+      <Navigation hash={hash} />
       <span class={`connection ${store.connection}`} role="status">
         {text.connection[store.connection]}
       </span>
@@ -60,15 +88,32 @@ function Header({ session, logout }: { session: Session; logout: () => void }): 
   );
 }
 
+interface ViewProps {
+  api: Api;
+  endpoint: Endpoint;
+  store: Store;
+  hash: string;
+  expired: () => void;
+}
+
+function View({ api, endpoint, store, hash, expired }: ViewProps): JSX.Element {
+  const id = shown(hash);
+  if (id !== null) return <Show key={id} api={api} store={store} id={id} expired={expired} />;
+  if (hash === "#/site") return <Site api={api} roots={endpoint.roots} expired={expired} />;
+  return <List store={store} />;
+}
+
 function App(): JSX.Element {
   const [session, setSession] = useState<Session | null>(null);
   const [isExpired, setExpired] = useState(false);
   const hash = useHash();
-  const id = shown(hash);
 
   const expired = useCallback(() => {
     setExpired(true);
-    setSession(null);
+    setSession((present) => {
+      present?.store.stop();
+      return null;
+    });
   }, []);
   const login = (api: Api, endpoint: Endpoint): void => {
     const store = new Store(api, expired);
@@ -81,18 +126,11 @@ function App(): JSX.Element {
     setSession(null);
   };
   if (session === null) return <Login isExpired={isExpired} done={login} />;
-  const { api, store } = session;
+  const { api, endpoint, store } = session;
   return (
     <>
-      <Header session={session} logout={logout} />
-      {id === null ? (
-        <List store={store} />
-      ) : (
-        <Show key={id} api={api} store={store} id={id} expired={() => {
-          store.stop();
-          expired();
-        }} />
-      )}
+      <Header session={session} hash={hash} logout={logout} />
+      <View api={api} endpoint={endpoint} store={store} hash={hash} expired={expired} />
     </>
   );
 }

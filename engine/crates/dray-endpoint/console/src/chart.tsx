@@ -10,6 +10,11 @@ import type { Transfer } from "./types";
 
 const POINTS_MAX = 1800;
 const HEIGHT = 160;
+/** Minimum width of the time axis. Otherwise the first points would be milliseconds apart. */
+const WINDOW_SECONDS = 60;
+
+/** Distances of the rate axis: powers of two, so that the labels are whole numbers. */
+const STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 
 type Points = [number[], number[]];
 
@@ -22,8 +27,16 @@ function options(width: number): uPlot.Options {
     height: HEIGHT,
     legend: { show: false },
     cursor: { show: false },
-    axes: [axis, { ...axis, size: 90, values: (_, splits) => splits.map((each) => rate(each)) }],
-    scales: { y: { range: (_, __, highest) => [0, Math.max(1, highest * 1.1)] } },
+    axes: [axis, { ...axis, size: 90, incrs: STEPS, values: (_, splits) => splits.map((each) => rate(each)) }],
+    scales: {
+      x: {
+        range: (_, first, last) => {
+          const end = last ?? Date.now() / 1000;
+          return [Math.min(first ?? end, end - WINDOW_SECONDS), end];
+        },
+      },
+      y: { range: (_, __, highest) => [0, Math.max(1, (highest ?? 0) * 1.1)] },
+    },
     series: [{}, { stroke: accent, width: 2 }],
   };
 }

@@ -1,6 +1,7 @@
 // Hooks that several parts of the page share.
 
 import { useEffect, useState } from "preact/hooks";
+import { asCallError, type CallError } from "./api";
 import type { Store } from "./store";
 
 /** Draws the component again after each change of the store, at most every `pause` milliseconds. */
@@ -53,4 +54,48 @@ export function useNarrow(): boolean {
     return () => query.removeEventListener("change", changed);
   }, [query]);
   return isNarrow;
+}
+
+export interface Polled<T> {
+  value: T | null;
+  error: CallError | null;
+}
+
+/**
+ * Reads a value again `seconds` after each answer, while the page is visible. `read` and `expired`
+ * must stay the same between two drawings.
+ */
+export function usePoll<T>(
+  read: () => Promise<T>,
+  seconds: number,
+  expired: () => void,
+): Polled<T> {
+  const [polled, setPolled] = useState<Polled<T>>({ value: null, error: null });
+  useEffect(() => {
+    let isShown = true;
+    let timer: number | undefined;
+    const again = async (): Promise<void> => {
+      try {
+        if (!document.hidden) {
+          const value = await read();
+          if (isShown) setPolled({ value, error: null });
+        }
+      } catch (failed) {
+        const error = asCallError(failed);
+        if (error.code === 401 && isShown) {
+          expired();
+          return;
+        }
+        // Keep the last value: the page says that it is old.
+        if (isShown) setPolled(({ value }) => ({ value, error }));
+      }
+      if (isShown) timer = window.setTimeout(() => void again(), 1000 * seconds);
+    };
+    void again();
+    return () => {
+      isShown = false;
+      window.clearTimeout(timer);
+    };
+  }, [read, seconds, expired]);
+  return polled;
 }

@@ -5,7 +5,7 @@ import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { rate } from "./format";
 import { useNarrow, useNow, useStore } from "./hooks";
-import { Alert, Name, Progress, StateMark, When } from "./parts";
+import { Alert, Name, Progress, StateMark, When, link } from "./parts";
 import type { Store } from "./store";
 import * as strings from "./strings";
 import { isLive, type State, type Transfer } from "./types";
@@ -20,8 +20,6 @@ const MARGIN = 8;
 const DRAW_PAUSE_MS = 250;
 const STATES = Object.keys(strings.state) as State[];
 const CLASSES = ["realtime", "deadline", "background"];
-
-const link = (id: string): string => `#/transfers/${encodeURIComponent(id)}`;
 
 function searched(transfer: Transfer): string {
   const { sources, destination, labels, activity } = transfer.request;

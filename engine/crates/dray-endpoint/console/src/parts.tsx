@@ -97,3 +97,121 @@ export function Section(props: { title: string; children: ComponentChildren }): 
     </section>
   );
 }
+
+export function Fact({ name, children }: { name: string; children: ComponentChildren }): JSX.Element {
+  return (
+    <>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </>
+  );
+}
+
+interface TableProps {
+  /** Names of the columns; the first column names the row. */
+  columns: readonly string[];
+  rows: readonly { key: string; cells: readonly ComponentChildren[] }[];
+  label: string;
+  /** Indices of the columns with numbers. */
+  numbers?: readonly number[];
+}
+
+/** A table that scrolls sideways on narrow screens. */
+export function Table({ columns, rows, label, numbers = [] }: TableProps): JSX.Element {
+  const kind = (at: number): string => (numbers.includes(at) ? "number" : "");
+  return (
+    <div class="scroll" role="region" aria-label={label} tabIndex={0}>
+      <table>
+        <thead>
+          <tr>
+            {columns.map((each, at) => (
+              <th key={each} scope="col" class={kind(at)}>
+                {each}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map(({ key, cells }) => (
+            <tr key={key}>
+              {cells.map((cell, at) =>
+                at === 0 ? (
+                  <th key={at} scope="row">
+                    {cell}
+                  </th>
+                ) : (
+                  <td key={at} class={kind(at)}>
+                    {cell}
+                  </td>
+                ),
+              )}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+interface BarProps {
+  /** Length from 0 to 1. */
+  part: number;
+  label: string;
+  kind?: string;
+  /** Marks on the bar, from 0 to 1. */
+  marks?: readonly { at: number; title: string }[];
+}
+
+const percent = (part: number): string =>
+  `${Math.max(0, Math.min(100, Number.isFinite(part) ? 100 * part : 0)).toFixed(2)}%`;
+
+/** A bar with marks. Its label says the same in words. */
+export function Bar({ part, label, kind = "", marks = [] }: BarProps): JSX.Element {
+  return (
+    <span class="bar" role="img" aria-label={label} title={label}>
+      <span class={`fill ${kind}`} style={{ width: percent(part) }} />
+      {marks.map((mark) => (
+        <span key={mark.title} class="mark" style={{ left: percent(mark.at) }} />
+      ))}
+    </span>
+  );
+}
+
+/** The part of a time line between two times. */
+export function Span(props: {
+  start: number;
+  end: number;
+  label: string;
+  kind: string;
+}): JSX.Element {
+  const { start, end, label, kind } = props;
+  const left = Math.max(0, Math.min(1, start));
+  const right = Math.max(left, Math.min(1, end));
+  return (
+    <span class="bar" role="img" aria-label={label} title={label}>
+      <span
+        class={`fill ${kind}`}
+        style={{ left: percent(left), width: percent(Math.max(0.005, right - left)) }}
+      />
+    </span>
+  );
+}
+
+export const link = (id: string): string => `#/transfers/${encodeURIComponent(id)}`;
+
+/** Says that a list is cut. Returns null if it is complete. */
+export function Cut({ shown, all }: { shown: number; all: number }): JSX.Element | null {
+  return all > shown ? <p class="hint">{text.site.cut(shown, all)}</p> : null;
+}
+
+/** The error of a call that is repeated, beside the last answer. */
+export function Failed({ error }: { error: CallError | null }): JSX.Element | null {
+  return (
+    error && (
+      <>
+        <p class="bad">{text.site.old}</p>
+        <Alert error={error} />
+      </>
+    )
+  );
+}

@@ -1,6 +1,14 @@
 // All texts of the console. To translate the console, translate this file.
 
-import type { Reason, Stage, State } from "./types";
+import type {
+  Direction,
+  Pattern,
+  Reason,
+  Stage,
+  State,
+  TargetState,
+  VersionState,
+} from "./types";
 
 export const state: Record<State, string> = {
   queued: "queued",
@@ -80,8 +88,35 @@ export const reason: Record<Reason, string> = {
   suspended: "No rate is planned for it now, and no unused rate is left.",
 };
 
+export const target: Record<TargetState, string> = {
+  fair: "fair",
+  congested: "congested",
+  stuck: "stuck",
+};
+
+export const direction: Record<Direction, string> = {
+  out: "to",
+  in: "from",
+  within: "within this endpoint",
+};
+
+export const pattern: Record<Pattern, string> = {
+  when_idle: "The tier demotes versions only while no application writes.",
+  from_threshold: "The tier also demotes while applications write, after the first threshold.",
+  from_start: "The tier demotes from the first byte of a period.",
+};
+
+export const version: Record<VersionState, string> = {
+  written: "only on the fast root",
+  demoting: "being demoted",
+  demoted: "on both roots",
+  deleting: "being deleted from the fast root",
+  slow: "only on the slow root",
+};
+
 export const text = {
   title: "dray",
+  nav: { label: "Pages", transfers: "Transfers", site: "Site", move: "Move" },
   skip: "Skip to the content",
   login: {
     heading: "Log in",
@@ -185,6 +220,81 @@ export const text = {
     tries: "Tries",
     labels: "Labels",
     purged: "The partial data was removed.",
+  },
+  site: {
+    heading: "Site",
+    old: "The numbers below are old, because the last call failed.",
+    cut: (shown: number, all: number) => `The first ${shown} of ${all}.`,
+    loading: "Loading",
+    none: "none",
+    roots: {
+      heading: "Roots",
+      columns: ["Root", "You may", "Space", "Free"],
+      rights: { read: "read", write: "write", stage: "stage" },
+      noRights: "nothing in the whole root",
+      used: (part: string, whole: string) => `${part} of ${whole} used`,
+      unknown: "unknown",
+    },
+    targets: {
+      heading: "Storage targets",
+      none: "No running transfer uses a storage target.",
+      columns: ["Target", "End", "State", "Sessions", "Objects", "Service time"],
+      end: { source: "source", sink: "destination" },
+      service: (millis: string) => `${millis} ms`,
+      label: (millis: string) => `${millis} ms for an object on average`,
+    },
+    tiers: {
+      heading: (name: string) => `Tier ${name}`,
+      unscanned: "The endpoint has not examined this tier yet.",
+      space: "Space",
+      spaceLabel: (used: string, capacity: string, watermark: string) =>
+        `${used} of ${capacity} used; above ${watermark} the tier deletes fast copies`,
+      period: "Written in this period (DWSF)",
+      periodLabel: (written: string, start: string, full: string) =>
+        `${written} written; demotions start at ${start} and are fastest from ${full}`,
+      expected: "Expected in a period (DWPP)",
+      expectedOf: (expected: string, most: string) => `${expected}, at most ${most}`,
+      tooMuch: "Applications write more than the tier can demote. Make the fast roots larger.",
+      writing: "An application writes now.",
+      idle: "No application writes now.",
+      demotions: "Demotion rate",
+      incoming: "Still to arrive",
+      waiting: "Waiting for space",
+      missing: (missing: string) =>
+        `${missing} should be free and cannot be freed. Unpin copies, or wait for demotions.`,
+      device: (root: string) => `The root ${root} cannot be reached.`,
+      versions: "Versions",
+      noVersions: "You have no versions on this tier.",
+      columns: ["Version", "Size", "State", "Last use", "Next"],
+      victim: "may be deleted from the fast root",
+      kept: (why: string) => `kept: ${why}`,
+    },
+    promises: {
+      heading: "Promises",
+      none: "There is no promise that you may see.",
+      columns: ["Transfer", "Owner", "Time line", "Deadline", "Planned rate"],
+      axis: (last: string) => `The time lines begin now and end ${last}.`,
+      label: (start: string, deadline: string) => `must run from ${start}, due ${deadline}`,
+      late: (start: string, deadline: string) => `will miss its deadline, due ${deadline}; ${start}`,
+      rateOnly: (rate: string) => `at least ${rate}`,
+      hidden: (count: number) =>
+        count === 1 ? "1 promise of another owner" : `${count} promises of other owners`,
+    },
+    owners: {
+      heading: "Owners",
+      none: "No session is running that you may see.",
+      columns: ["Owner", "Sessions", "Share of the rate", "Rate", "Permitted rate"],
+      label: (part: string) => `${part} of the rate of these owners`,
+    },
+    sessions: {
+      heading: "Connected",
+      columns: ["Transfer", "Owner", "Other end", "Driven by", "Moved", "Permitted rate"],
+      here: "this endpoint",
+      there: "the other end",
+      held: "held",
+      hidden: (count: number) =>
+        count === 1 ? "1 session of another owner" : `${count} sessions of other owners`,
+    },
   },
   act: {
     heading: "Actions",

@@ -1,13 +1,13 @@
 // One transfer: its promise, its bottleneck, its failures, and the actions.
 
-import type { ComponentChildren, JSX } from "preact";
+import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Actions } from "./actions";
 import { asCallError, type Api, type CallError } from "./api";
 import { RateChart } from "./chart";
 import { absolute, bytes, count, duration, rate, relative } from "./format";
 import { useNow, useStore } from "./hooks";
-import { Alert, ErrorText, Name, Progress, Section, StateMark, When } from "./parts";
+import { Alert, ErrorText, Fact, Name, Progress, Section, StateMark, When } from "./parts";
 import type { Store } from "./store";
 import * as strings from "./strings";
 import { isLive, type PathError, type Transfer } from "./types";
@@ -16,15 +16,6 @@ const { text } = strings;
 
 /** Interval at which the page reads the expected end again; no event contains it. */
 const REREAD_SECONDS = 5;
-
-function Fact({ name, children }: { name: string; children: ComponentChildren }): JSX.Element {
-  return (
-    <>
-      <dt>{name}</dt>
-      <dd>{children}</dd>
-    </>
-  );
-}
 
 function Expected({ of, now }: { of: Transfer; now: number }): JSX.Element {
   const between = of.eta_between;

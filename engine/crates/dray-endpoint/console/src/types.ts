@@ -138,10 +138,108 @@ export interface Event {
   rate?: Rates;
 }
 
+export interface Root {
+  name: string;
+  read: boolean;
+  write: boolean;
+  stage: boolean;
+}
+
 export interface Endpoint {
   name: string;
   version: string;
+  roots: Root[];
   you: { principal: string; owner: string; administrator: boolean };
+}
+
+export interface Space {
+  total: number;
+  free: number;
+  available: number;
+}
+
+export type TargetState = "fair" | "congested" | "stuck";
+
+export interface Target {
+  end: "source" | "sink";
+  name: string;
+  sessions: number;
+  under_way: number;
+  service_seconds: number | null;
+  state: TargetState;
+}
+
+export type Direction = "out" | "in" | "within";
+
+export interface Session {
+  transfer: string;
+  owner: string;
+  peer: string | null;
+  direction: Direction;
+  is_own: boolean;
+  roots: string[];
+  granted: number | null;
+  held: boolean;
+  moved: number;
+  listed: number;
+}
+
+export interface Promised {
+  transfer: string;
+  owner: string;
+  bytes: number | null;
+  deadline: string | null;
+  rate_min: number | null;
+  latest_start: string;
+  resources: string[];
+  planned: number | null;
+  reason: Reason | null;
+  miss: Miss | null;
+}
+
+export interface Load {
+  sessions: Session[];
+  promises: Promised[];
+  hidden: { sessions: number; promises: number };
+}
+
+export type Pattern = "when_idle" | "from_threshold" | "from_start";
+export type VersionState = "written" | "demoting" | "demoted" | "deleting" | "slow";
+
+export interface Version {
+  application: string;
+  version: number;
+  state: VersionState;
+  bytes: number;
+  written_at: string;
+  used_at: string;
+  pinned_until: string | null;
+  kept: string | null;
+  error: string | null;
+}
+
+export interface Tier {
+  name: string;
+  fast: string[];
+  slow: string;
+  capacity: number;
+  watermark: number;
+  rounds: number;
+  used: number;
+  incoming: number;
+  waiting: number;
+  missing: number;
+  dwsf: number;
+  dwpp: number;
+  dwpp_max: number | null;
+  pattern: Pattern | null;
+  start: number;
+  full: number;
+  is_writing: boolean;
+  demotion_rate: number;
+  devices: { root: string; used: number; free: number; error: string | null }[];
+  error: string | null;
+  versions: Version[];
 }
 
 export interface Patch {

@@ -1,0 +1,48 @@
+"""The web console in a browser: logging in, names that look like scripts, and pictures."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.endpoint import browser
+
+if TYPE_CHECKING:
+    from dray.testing.endpoints import Endpoint
+    from integration.endpoint.browser import Browser
+
+#: A name that is a script in HTML, and a name whose end would be shown in the reverse order.
+SCRIPT = "<img src=x onerror=\"document.title='owned'\">"
+REVERSED = "run\u202etxt.exe"
+
+needs_browser = pytest.mark.skipif(browser.missing() is not None, reason=browser.missing() or "")
+
+
+def page_url(site: Endpoint) -> str:
+    """Return the address of the console."""
+    return f"https://{site.address}/ui/"
+
+
+def log_in(chromium: Browser, site: Endpoint, subject: str = "alice") -> str:
+    """Open the console, paste a token, and return it."""
+    token = site.token(subject=subject)
+    chromium.complaints()
+    chromium.resize(1280, 800)
+    # Another page first: a change of the part after `#` alone loads nothing.
+    chromium.open("about:blank")
+    chromium.open(page_url(site))
+    chromium.type_text("#token", token)
+    chromium.click("form button")
+    chromium.wait_text("Transfers")
+    chromium.wait("document.querySelector('.connection.live') !== null")
+    return token
+
+
+def keep_picture(chromium: Browser, name: str) -> None:
+    """Write a screenshot into ``DRAY_SCREENSHOTS``, if this variable names a folder."""
+    folder = os.environ.get("DRAY_SCREENSHOTS")
+    if folder:
+        chromium.screenshot(Path(folder) / f"{name}.png")
