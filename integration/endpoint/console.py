@@ -11,6 +11,8 @@ import pytest
 from integration.endpoint import browser
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dray.testing.endpoints import Endpoint
     from integration.endpoint.browser import Browser
 
@@ -26,9 +28,11 @@ def page_url(site: Endpoint) -> str:
     return f"https://{site.address}/ui/"
 
 
-def log_in(chromium: Browser, site: Endpoint, subject: str = "alice") -> str:
+def log_in(
+    chromium: Browser, site: Endpoint, subject: str = "alice", scopes: Sequence[str] = ()
+) -> str:
     """Open the console, paste a token, and return it."""
-    token = site.token(subject=subject)
+    token = site.token(*scopes, subject=subject)
     chromium.complaints()
     chromium.resize(1280, 800)
     # Another page first: a change of the part after `#` alone loads nothing.

@@ -2,7 +2,10 @@
 
 import { text } from "./strings";
 import type {
+  Admission,
+  Draft,
   Endpoint,
+  Entry,
   ErrorParts,
   Event,
   Load,
@@ -57,6 +60,7 @@ export interface ListFilter {
 
 const PAGE = 1000;
 const RETRY_MS = 300;
+const ENTRIES_PAGE = 500;
 
 const one = (id: string): string => `/v1/transfers/${encodeURIComponent(id)}`;
 
@@ -119,6 +123,29 @@ export class Api {
 
   space(path: string): Promise<Space> {
     return this.#get(`/v1/storage/space?${new URLSearchParams({ path })}`);
+  }
+
+  async entries(path: string, cursor: string | null): Promise<[Entry[], string | null]> {
+    const query = new URLSearchParams({ path, limit: String(ENTRIES_PAGE) });
+    if (cursor !== null) query.set("cursor", cursor);
+    const page = await this.#get<{ entries: Entry[]; next: string | null }>(
+      `/v1/storage/list?${query}`,
+    );
+    return [page.entries, page.next];
+  }
+
+  mkdir(path: string): Promise<Entry> {
+    return this.#send("POST", "/v1/storage/mkdir", { path, parents: true });
+  }
+
+  /** Asks for the decision about a promise. Changes nothing. */
+  admission(draft: Draft): Promise<Admission> {
+    return this.#send("POST", "/v1/admission", { transfers: [draft] });
+  }
+
+  /** Starts a transfer. With the same id, a repeated call starts nothing twice. */
+  submit(id: string, draft: Draft): Promise<Transfer> {
+    return this.#send("POST", "/v1/transfers", { id, ...draft });
   }
 
   list(filter: ListFilter, cursor: string | null): Promise<Page> {

@@ -7,12 +7,13 @@ import "./app.css";
 import { useHash, useStore } from "./hooks";
 import { List } from "./list";
 import { Login } from "./login";
+import { Move } from "./move";
 import { Name } from "./parts";
 import { Site } from "./site";
 import { Store } from "./store";
 import { text } from "./strings";
 import { Show } from "./transfer";
-import type { Endpoint } from "./types";
+import type { Endpoint, Transfer } from "./types";
 
 interface Session {
   api: Api;
@@ -24,6 +25,7 @@ interface Session {
 const PAGES = [
   ["#/", text.nav.transfers],
   ["#/site", text.nav.site],
+  ["#/move", text.nav.move],
 ] as const;
 
 function shown(hash: string): string | null {
@@ -100,6 +102,10 @@ function View({ api, endpoint, store, hash, expired }: ViewProps): JSX.Element {
   const id = shown(hash);
   if (id !== null) return <Show key={id} api={api} store={store} id={id} expired={expired} />;
   if (hash === "#/site") return <Site api={api} roots={endpoint.roots} expired={expired} />;
+  if (hash === "#/move") {
+    const put = (transfer: Transfer): void => store.put(transfer);
+    return <Move api={api} roots={endpoint.roots} put={put} expired={expired} />;
+  }
   return <List store={store} />;
 }
 

@@ -42,6 +42,14 @@ export function absolute(when: string): string {
     : date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
 }
 
+/** The same without seconds, for lists. */
+export function brief(when: string): string {
+  const date = new Date(when);
+  return Number.isNaN(date.getTime())
+    ? when
+    : date.toLocaleString(undefined, { dateStyle: "short", timeStyle: "short" });
+}
+
 /** The value of a `datetime-local` field, in the reader's time zone. */
 export function local(when: string | null | undefined): string {
   if (!when) return "";
@@ -57,3 +65,16 @@ const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u206
 /** Returns the text with every invisible character written as `\u{HEX}`. */
 export const visible = (name: string): string =>
   name.replace(HIDDEN, (each) => `\\u{${(each.codePointAt(0) ?? 0).toString(16)}}`);
+
+// Characters with a meaning in paths, and characters that a path never contains literally
+// (docs/reference/urls.md).
+const ESCAPED =
+  /[%?#\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+
+/** Returns a typed name in the form of API paths. */
+export const escaped = (name: string): string =>
+  name.replace(ESCAPED, (each) =>
+    [...new TextEncoder().encode(each)]
+      .map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`)
+      .join(""),
+  );

@@ -4,7 +4,7 @@ import type { ComponentChildren, JSX } from "preact";
 import type { CallError } from "./api";
 import { absolute, bytes, rate, relative, visible } from "./format";
 import * as strings from "./strings";
-import type { ErrorParts, State, Transfer } from "./types";
+import type { Admitted, ErrorParts, State, Transfer } from "./types";
 
 const { text } = strings;
 
@@ -62,14 +62,13 @@ export function ErrorText({ of }: { of: ErrorParts }): JSX.Element {
           <bdi>{visible(of.remedy || "–")}</bdi>
         </dd>
       </dl>
-      {of.admission && <Offer of={of} />}
+      {of.admission && <Offer of={of.admission} />}
     </div>
   );
 }
 
-function Offer({ of }: { of: ErrorParts }): JSX.Element | null {
-  const offer = of.admission;
-  if (!offer) return null;
+/** The reasons of a refusal, and the promise that the endpoint offers instead. */
+export function Offer({ of: offer }: { of: Admitted }): JSX.Element {
   return (
     <div class="offer">
       {offer.earliest_finish && <p>{text.act.offer(absolute(offer.earliest_finish))}</p>}

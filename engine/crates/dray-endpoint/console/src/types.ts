@@ -28,6 +28,7 @@ export type Reason = "not_before" | "planned" | "spare" | "short" | "ceiling" | 
 
 export interface Admitted {
   promised?: boolean;
+  rate?: number | null;
   finish?: string | null;
   latest?: string | null;
   earliest_finish?: string | null;
@@ -240,6 +241,30 @@ export interface Tier {
   devices: { root: string; used: number; free: number; error: string | null }[];
   error: string | null;
   versions: Version[];
+}
+
+export interface Entry {
+  path: string;
+  name: string;
+  type: "file" | "directory" | "symlink" | "other";
+  size: number;
+  modified_at: string;
+}
+
+/** A request for a new transfer. */
+export interface Draft {
+  sources: Place[];
+  destination: Place;
+  selection: { recursive: boolean };
+  deadline?: string;
+  rate_max?: number;
+  bytes_expected?: number;
+  admission?: "best_effort";
+}
+
+export interface Admission {
+  decision: "accept" | "refuse";
+  transfers: Admitted[];
 }
 
 export interface Patch {

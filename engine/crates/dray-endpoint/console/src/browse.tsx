@@ -1,0 +1,244 @@
+// One pane that browses the roots of the endpoint.
+
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { asCallError, type Api, type CallError } from "./api";
+import { absolute, brief, bytes, escaped, visible } from "./format";
+import { Alert, Name } from "./parts";
+import { text } from "./strings";
+import type { Entry, Root } from "./types";
+
+const words = text.move;
+
+/** Maximum number of entries that a pane shows. */
+const ENTRIES_MAX = 5000;
+
+const parent = (path: string): string => {
+  const above = path.slice(0, path.lastIndexOf("/"));
+  return above === "" ? path : above;
+};
+
+/** Removes slashes at the end, which only a folder's contents have. */
+const trimmed = (path: string): string => path.replace(/(.)\/+$/, "$1");
+
+interface Listing {
+  entries: Entry[];
+  cursor: string | null;
+  isLoading: boolean;
+  error: CallError | null;
+  more: () => void;
+}
+
+function useListing(api: Api, path: string, turn: number, expired: () => void): Listing {
+  const [found, setFound] = useState<Omit<Listing, "more">>({
+    entries: [],
+    cursor: null,
+    isLoading: true,
+    error: null,
+  });
+  // The number of the newest call: an answer to an older call must not replace the listing.
+  const newest = useRef(0);
+  const read = async (before: Entry[], cursor: string | null): Promise<void> => {
+    newest.current += 1;
+    const call = newest.current;
+    setFound({ entries: before, cursor, isLoading: true, error: null });
+    try {
+      const [entries, next] = await api.entries(path, cursor);
+      if (call !== newest.current) return;
+      const all = [...before, ...entries];
+      setFound({ entries: all, cursor: next, isLoading: false, error: null });
+    } catch (failed) {
+      if (call !== newest.current) return;
+      const error = asCallError(failed);
+      if (error.code === 401) expired();
+      else setFound({ entries: before, cursor, isLoading: false, error });
+    }
+  };
+  useEffect(() => {
+    void read([], null);
+    return () => {
+      newest.current += 1;
+    };
+  }, [api, path, turn]);
+  return { ...found, more: () => void read(found.entries, found.cursor) };
+}
+
+function kind(entry: Entry): string {
+  if (entry.type === "directory") return words.folder;
+  if (entry.type === "symlink") return words.link;
+  return entry.type === "file" ? bytes(entry.size) : words.special;
+}
+
+interface RowProps {
+  entry: Entry;
+  open: (path: string) => void;
+  chosen?: ReadonlyMap<string, Entry>;
+  choose?: (entry: Entry) => void;
+}
+
+function Row({ entry, open, chosen, choose }: RowProps): JSX.Element {
+  return (
+    <tr>
+      <th scope="row">
+        {choose && (
+          <input
+            type="checkbox"
+            aria-label={words.choose(visible(entry.name))}
+            checked={chosen?.has(entry.path) ?? false}
+            onChange={() => choose(entry)}
+          />
+        )}{" "}
+        {entry.type === "directory" ? (
+          <button class="folder" onClick={() => open(entry.path)}>
+            <Name of={`${entry.name}/`} />
+          </button>
+        ) : (
+          <Name of={entry.name} />
+        )}
+      </th>
+      <td class="number">{kind(entry)}</td>
+      <td class="when">
+        <time dateTime={entry.modified_at} title={absolute(entry.modified_at)}>
+          {brief(entry.modified_at)}
+        </time>
+      </td>
+    </tr>
+  );
+}
+
+function Address(props: {
+  roots: Root[];
+  path: string;
+  go: (path: string) => void;
+}): JSX.Element {
+  const { roots, path, go } = props;
+  const root = path.split("/")[1] ?? "";
+  return (
+    <form
+      class="address"
+      key={path}
+      onSubmit={(event) => {
+        event.preventDefault();
+        const field = event.currentTarget.elements.namedItem("path") as HTMLInputElement;
+        go(trimmed(field.value.trim()));
+      }}
+    >
+      <label>
+        {words.root}
+        <select value={root} onChange={(event) => go(`/${event.currentTarget.value}`)}>
+          {roots.map(({ name }) => (
+            <option key={name} value={name}>
+              {name}
+            </option>
+          ))}
+        </select>
+      </label>
+      <label class="path">
+        {words.path}
+        <input name="path" defaultValue={path} spellcheck={false} autocomplete="off" />
+      </label>
+      <button type="submit">{words.open}</button>
+      <button type="button" disabled={parent(path) === path} onClick={() => go(parent(path))}>
+        {words.up}
+      </button>
+    </form>
+  );
+}
+
+interface NewFolderProps {
+  api: Api;
+  path: string;
+  made: (path: string) => void;
+}
+
+export function NewFolder({ api, path, made }: NewFolderProps): JSX.Element {
+  const [error, setError] = useState<CallError | null>(null);
+  async function create(form: HTMLFormElement): Promise<void> {
+    const field = form.elements.namedItem("name") as HTMLInputElement;
+    if (field.value === "") return;
+    try {
+      const entry = await api.mkdir(`${path}/${escaped(field.value)}`);
+      setError(null);
+      field.value = "";
+      made(trimmed(entry.path));
+    } catch (failed) {
+      setError(asCallError(failed));
+    }
+  }
+  return (
+    <>
+      <form
+        class="address"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void create(event.currentTarget);
+        }}
+      >
+        <label class="path">
+          {words.newFolder}
+          <input name="name" spellcheck={false} autocomplete="off" />
+        </label>
+        <button type="submit">{words.create}</button>
+      </form>
+      <Alert error={error} />
+    </>
+  );
+}
+
+interface PaneProps {
+  api: Api;
+  roots: Root[];
+  title: string;
+  path: string;
+  /** Changes when the folder must be read again. */
+  turn: number;
+  go: (path: string) => void;
+  chosen?: ReadonlyMap<string, Entry>;
+  choose?: (entry: Entry) => void;
+  expired: () => void;
+  children?: ComponentChildren;
+}
+
+export function Pane(props: PaneProps): JSX.Element {
+  const { api, roots, title, path, turn, go, chosen, choose, expired } = props;
+  const { entries, cursor, isLoading, error, more } = useListing(api, path, turn, expired);
+  const isFull = entries.length >= ENTRIES_MAX;
+  return (
+    <section class="pane" aria-label={title}>
+      <h2>{title}</h2>
+      <Address roots={roots} path={path} go={go} />
+      <div class="scroll entries" role="region" aria-label={`${title}: ${path}`} tabIndex={0}>
+        <Alert error={error} />
+        <p class="hint" role="status">
+          {isLoading ? words.loading : entries.length === 0 && !error ? words.empty : ""}
+        </p>
+        {entries.length > 0 && (
+          <table>
+            <thead>
+              <tr>
+                {words.columns.map((each, at) => (
+                  <th key={each} scope="col" class={at === 1 ? "number" : ""}>
+                    {each}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {entries.map((entry) => (
+                <Row
+                  key={entry.path}
+                  entry={entry}
+                  open={(path) => go(trimmed(path))}
+                  {...(chosen && choose ? { chosen, choose } : {})}
+                />
+              ))}
+            </tbody>
+          </table>
+        )}
+        {cursor !== null && !isFull && !isLoading && <button onClick={more}>{words.more}</button>}
+        {cursor !== null && isFull && <p class="hint">{words.full(entries.length)}</p>}
+      </div>
+      {props.children}
+    </section>
+  );
+}

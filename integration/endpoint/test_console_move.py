@@ -1,0 +1,168 @@
+"""The page that starts transfers in the web console: two panes, the check, and the start."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dray.testing.endpoints import Root
+from integration.endpoint.console import REVERSED, SCRIPT, keep_picture, log_in, needs_browser
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dray.testing.endpoints import Endpoint
+    from integration.endpoint.browser import Browser
+
+RATE = 1 << 18
+#: More entries than two pages of the listing.
+MANY = 1200
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def site(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
+    """Start an endpoint with two roots."""
+    config = {"ui": {"enabled": True}, "rate": f"{RATE}"}
+    return start_endpoint("a", roots=[Root("data"), Root("copies")], config=config)
+
+
+def choose(chromium: Browser, name: str) -> None:
+    """Choose an entry of the source."""
+    chromium.wait(
+        """(() => {
+            const rows = [...document.querySelectorAll('.pane:first-child tbody tr')];
+            const row = rows.find(row => row.querySelector('.name').innerText === arguments[0]);
+            row?.querySelector('input').click();
+            return row !== undefined;
+        })()""",
+        name,
+    )
+
+
+def set_deadline(chromium: Browser, deadline: dt.datetime) -> None:
+    """Set the deadline as a user does; the field shows the time zone of the browser."""
+    chromium.run(
+        """const date = new Date(arguments[0]);
+        const local = new Date(date.getTime() - date.getTimezoneOffset() * 60000);
+        const field = document.querySelector('#move-deadline');
+        field.value = local.toISOString().slice(0, 19);
+        field.dispatchEvent(new Event('input', { bubbles: true }));""",
+        deadline.isoformat(),
+    )
+
+
+@needs_browser
+def test_files_with_hostile_names_are_chosen_and_moved(chromium: Browser, site: Endpoint) -> None:
+    names = [SCRIPT.replace("/", "_"), REVERSED, "100% #1?.txt"]
+    source = site.root("run")
+    source.mkdir()
+    for name in names:
+        (source / name).write_bytes(name.encode())
+    (source / "deep").mkdir()
+    (source / "deep" / "file").write_bytes(b"deep")
+    log_in(chromium, site)
+    chromium.click("nav a[href='#/move']")
+    chromium.click(".pane:first-child .folder")
+    chromium.wait_text(names[0])
+    assert chromium.run("return document.querySelector('#check').disabled")
+    for name in (names[0], "run%E2%80%AEtxt.exe", "100%25 %231%3F.txt", "deep/"):
+        choose(chromium, name)
+    chromium.wait_text("4 entries chosen")
+    # A new folder with characters that a path of the API escapes.
+    chromium.type_text(".pane:last-child input[name=name]", "50% <b>new</b>?".replace("/", "_"))
+    chromium.click(".pane:last-child form:last-of-type button")
+    chromium.wait_text("The copies go into /copies/50%25 <b>new<_b>%3F/")
+    assert chromium.run("return document.querySelector('#start').disabled")
+    chromium.click("#check")
+    chromium.wait_text("Without a deadline it promises nothing.")
+    keep_picture(chromium, "move")
+    # A check is not valid for another request.
+    choose(chromium, "deep/")
+    chromium.wait("document.querySelector('#start').disabled")
+    choose(chromium, "deep/")
+    chromium.click("#check")
+    chromium.wait("!document.querySelector('#start').disabled")
+    chromium.click("#start")
+    chromium.wait("document.querySelector('h1 .state.done') !== null")
+    copied = site.root("50% <b>new<_b>?", root="copies")
+    for name in names:
+        assert (copied / name).read_bytes() == name.encode()
+    assert (copied / "deep" / "file").read_bytes() == b"deep"
+    assert chromium.run("return document.querySelectorAll('#app img, #app b').length") == 0
+    assert "\u202e" not in chromium.text()
+    assert chromium.run("return document.title") == "dray"
+    assert chromium.complaints() == []
+
+
+@needs_browser
+def test_the_check_offers_another_deadline(chromium: Browser, site: Endpoint) -> None:
+    # The endpoint needs four minutes for the file.
+    (site.root() / "large").write_bytes(os.urandom(240 * RATE))
+    log_in(chromium, site)
+    chromium.click("nav a[href='#/move']")
+    choose(chromium, "large")
+    early = dt.datetime.now(dt.timezone.utc) + dt.timedelta(minutes=2)
+    set_deadline(chromium, early)
+    chromium.click("#check")
+    chromium.wait_text("The endpoint cannot promise the deadline.")
+    chromium.wait_text("The request needs")
+    assert chromium.run("return document.querySelector('#start').disabled")
+    with site.client() as client:
+        assert list(client.transfers()) == []
+        keep_picture(chromium, "move-offer")
+        chromium.click("#accept-offer")
+        chromium.wait_text("The endpoint can promise the deadline.")
+        chromium.click("#start")
+        chromium.wait_text("The endpoint has promised this transfer.")
+        (transfer,) = client.transfers()
+        assert transfer.promised
+        assert transfer.request["destination"]["url"] == "/copies/"
+        assert transfer.request["bytes_expected"] == 240 * RATE
+        client.cancel(transfer.id, purge=True)
+    assert chromium.complaints() == []
+
+
+@needs_browser
+def test_a_pane_shows_pages_errors_and_the_rights_of_the_token(
+    chromium: Browser, site: Endpoint
+) -> None:
+    folder = site.root("many")
+    folder.mkdir()
+    for number in range(MANY):
+        (folder / f"n{number:05}").touch()
+    log_in(chromium, site, scopes=("storage.read:/data",))
+    chromium.click("nav a[href='#/move']")
+    chromium.click(".pane:first-child .folder")
+    rows = "document.querySelectorAll('.pane:first-child tbody tr').length"
+    for shown in (500, 1000, MANY):
+        chromium.wait(f"{rows} === {shown}")
+        if shown < MANY:
+            chromium.click(".pane:first-child .entries > button")
+    # The token permits nothing in the other root.
+    chromium.run(
+        """const field = document.querySelector('.pane:last-child select');
+        field.value = 'copies';
+        field.dispatchEvent(new Event('change', { bubbles: true }));"""
+    )
+    chromium.wait("document.querySelector('.pane:last-child [role=alert]') !== null")
+    chromium.run("document.querySelector('.pane:first-child [name=path]').value = '/data/none'")
+    chromium.click(".pane:first-child .address [type=submit]")
+    chromium.wait("document.querySelector('.pane:first-child [role=alert]') !== null")
+    chromium.run("document.querySelector('.pane:first-child [name=path]').value = '/data/../x'")
+    chromium.click(".pane:first-child .address [type=submit]")
+    chromium.wait("document.querySelector('.pane:first-child [role=alert]') !== null")
+    chromium.run("document.querySelector('.pane:first-child [name=path]').value = '/data/many/'")
+    chromium.click(".pane:first-child .address [type=submit]")
+    chromium.wait(f"{rows} === 500")
+    choose(chromium, "n00007")
+    chromium.click("#check")
+    chromium.wait_text("permission")
+    assert chromium.run("return document.querySelector('#start').disabled")
+    chromium.resize(390, 800, is_dark=True)
+    assert chromium.run("return document.documentElement.scrollWidth") <= 390
+    keep_picture(chromium, "phone-move")
