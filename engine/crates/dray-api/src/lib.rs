@@ -68,7 +68,7 @@ pub use tape::{
     TapeLocality, TapePaths, TapeProblem, TapeStageRequest, TapeStageStatus, TapeStaged,
     TapeVersion, without_doubled_slashes,
 };
-pub use targets::{TargetAnswer, TargetEnd, TargetList, TargetState};
+pub use targets::{TargetAnswer, TargetEnd, TargetList, TargetState, TargetsQuery};
 pub use tickets::{
     MintedTicket, RenewRequest, TICKET_ALPHABET, TICKET_PREFIX, TICKET_RANDOM_BYTES, Ticket,
     TicketList, TicketPatch, TicketQuery, TicketRequest, is_ticket, shown_id, without_tickets,

@@ -1,7 +1,25 @@
 //! Storage targets of the endpoint's sessions, and their load.
 
+use crate::checks::Check;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
+
+/// Query for storage targets.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct TargetsQuery {
+    /// Id of a transfer. The answer then has the targets of its sessions alone, and is empty if the
+    /// transfer belongs to another owner.
+    #[serde(default)]
+    pub transfer: Option<String>,
+}
+
+impl Check for TargetsQuery {
+    fn transfer(&self) -> Option<&str> {
+        self.transfer.as_deref()
+    }
+}
 
 /// End of a session at which a storage target is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]

@@ -308,9 +308,9 @@ class AsyncClient(Awaiting):
         """Await :meth:`Client.staging`."""
         return await self._run(flows.carry(calls.staging(id), self._policy))
 
-    async def targets(self) -> tuple[StorageTarget, ...]:
+    async def targets(self, *, transfer: str | None = None) -> tuple[StorageTarget, ...]:
         """Await :meth:`Client.targets`."""
-        found = await self._run(flows.carry(calls.targets(), self._policy))
+        found = await self._run(flows.carry(calls.targets(transfer=transfer), self._policy))
         return found.targets
 
     async def tiers(self) -> tuple[Tier, ...]:

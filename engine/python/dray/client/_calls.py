@@ -459,9 +459,11 @@ def staging(id: str) -> Call[answers.Staged]:
     return Call("look up the staged copy", "GET", place, _reader_of(answers.Staged))
 
 
-def targets() -> Call[StorageTargets]:
+def targets(*, transfer: str | None) -> Call[StorageTargets]:
     """List the storage targets that running sessions use."""
-    return Call("list the storage targets", "GET", "/v1/targets", _reader_of(StorageTargets))
+    reader = _reader_of(StorageTargets)
+    rows = _query(transfer=transfer)
+    return Call("list the storage targets", "GET", "/v1/targets", reader, rows)
 
 
 def tiers() -> Call[Tiers]:

@@ -438,9 +438,9 @@ class Client(Blocking):
         """Return a staged copy."""
         return self._run(flows.carry(calls.staging(id), self._policy))
 
-    def targets(self) -> tuple[StorageTarget, ...]:
-        """Return the storage targets that running sessions use, with their load."""
-        found = self._run(flows.carry(calls.targets(), self._policy))
+    def targets(self, *, transfer: str | None = None) -> tuple[StorageTarget, ...]:
+        """Return the storage targets of all running sessions, or of a transfer's sessions."""
+        found = self._run(flows.carry(calls.targets(transfer=transfer), self._policy))
         return found.targets
 
     def tiers(self) -> tuple[Tier, ...]:

@@ -131,7 +131,7 @@ pub(super) async fn metrics(State(api): Shared, request: Request) -> Answer<impl
     }
     let text = api
         .call(|api| {
-            let targets = api.live.targets();
+            let targets = api.live.targets(|_| true);
             api.metrics
                 .text(&api.queue, &api.tiers.samples()?, &targets)
         })

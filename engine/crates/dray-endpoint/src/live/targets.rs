@@ -1,6 +1,6 @@
 //! The load of storage targets, over all running sessions.
 
-use super::Live;
+use super::{Live, Moving};
 use dray_api::{TargetAnswer, TargetEnd, TargetState};
 use dray_core::End;
 use dray_runtime::observe::TargetLoad;
@@ -68,14 +68,13 @@ fn joined(reports: &[(End, Vec<TargetLoad>)]) -> Vec<TargetAnswer> {
 }
 
 impl Live {
-    /// Returns the storage targets that running sessions use, by end and name.
+    /// Returns the storage targets that those running sessions use for which `is_meant` returns
+    /// true, by end and name.
     #[must_use]
-    pub fn targets(&self) -> Vec<TargetAnswer> {
-        let reports: Vec<_> = self
-            .all()
-            .iter()
-            .flat_map(|moving| moving.targets())
-            .collect();
+    pub fn targets(&self, is_meant: impl Fn(&Moving) -> bool) -> Vec<TargetAnswer> {
+        let all = self.all();
+        let meant = all.iter().filter(|moving| is_meant(moving));
+        let reports: Vec<_> = meant.flat_map(|moving| moving.targets()).collect();
         joined(&reports)
     }
 }

@@ -3,8 +3,10 @@
 use super::{house, request};
 use crate::live::{Moving, Way};
 use dray_api::RateWish;
-use dray_core::TransferId;
+use dray_core::{End, TargetId, TransferId};
 use dray_queue::clock;
+use dray_runtime::observe::TargetLoad;
+use dray_sched::congestion::{Load, Pace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -78,4 +80,42 @@ async fn a_caller_sees_the_sessions_and_the_promises_of_its_owner() {
     drop((own, other));
     let (_, ended) = house.get("root", "/v1/endpoint/load").await;
     assert_eq!(ended["sessions"], json!([]));
+}
+
+#[tokio::test]
+async fn the_targets_of_a_transfer_are_shown_to_its_owner() {
+    let house = house();
+    let live = &house.api.live;
+    let session = |id, owner| {
+        live.enter(moving(id, owner, "", Way::Within))
+            .expect("a slot")
+    };
+    let (one, two) = (session("one", "alice"), session("two", "bob"));
+    for (slot, under_way) in [(&one, 2), (&two, 5)] {
+        let load = TargetLoad {
+            name: "disk0".to_owned(),
+            load: Load {
+                target: TargetId(0),
+                under_way,
+                service: None,
+                bound: None,
+                pace: Pace::Fair,
+            },
+        };
+        slot.moving.note_targets(End::Source, &[load]);
+    }
+    let of = async |caller: &str, query: &str| {
+        let (code, answer) = house.get(caller, &format!("/v1/targets{query}")).await;
+        assert_eq!(code, 200, "{answer}");
+        let targets = answer["targets"].as_array().expect("a list").clone();
+        let counts = targets.iter().map(|one| one["under_way"].as_u64());
+        counts.collect::<Vec<_>>()
+    };
+    assert_eq!(of("alice", "").await, [Some(7)]);
+    assert_eq!(of("alice", "?transfer=one").await, [Some(2)]);
+    assert_eq!(of("root", "?transfer=two").await, [Some(5)]);
+    assert_eq!(of("alice", "?transfer=two").await, []);
+    assert_eq!(of("alice", "?transfer=none").await, []);
+    let (code, _) = house.get("alice", "/v1/targets?owner=bob").await;
+    assert_eq!(code, 400);
 }
