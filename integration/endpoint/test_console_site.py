@@ -137,6 +137,33 @@ def test_the_site_shows_targets_tiers_promises_and_owners(
 
 
 @needs_browser
+def test_a_transfer_shows_its_objects_by_target(chromium: Browser, site: Endpoint) -> None:
+    fill(site)
+    with site.client() as client:
+        names = {target.name for target in client.targets(transfer="slow")}
+        assert names <= {TARGET}
+        # Alice may not see the targets of Bob's transfer.
+        assert client.targets(transfer="bobs") == ()
+    log_in(chromium, site)
+    chromium.click("a[href='#/transfers/slow']")
+    chromium.wait("document.querySelectorAll('svg.heat').length === 2")
+    # A new column every two seconds.
+    chromium.wait("document.querySelector('svg.heat').childElementCount >= 3")
+    labels = chromium.run(
+        "return [...document.querySelectorAll('svg.heat')].map(e => e.getAttribute('aria-label'))"
+    )
+    assert all(label.startswith(f"{TARGET}: ") for label in labels), labels
+    assert chromium.run("return document.querySelectorAll('#app script').length") == 0
+    chromium.run("document.querySelector('svg.heat').scrollIntoView()")
+    keep_picture(chromium, "heat")
+    with site.client() as client:
+        client.cancel("slow")
+    chromium.wait("document.querySelector('h1 .state.cancelled') !== null")
+    assert chromium.run("return document.querySelectorAll('svg.heat').length") == 0
+    assert chromium.complaints() == []
+
+
+@needs_browser
 def test_the_site_hides_transfers_of_other_owners(chromium: Browser, site: Endpoint) -> None:
     fill(site)
     log_in(chromium, site, subject="bob")

@@ -108,8 +108,10 @@ export class Api {
     return this.#get("/v1/endpoint/load");
   }
 
-  async targets(): Promise<Target[]> {
-    return (await this.#get<{ targets: Target[] }>("/v1/targets")).targets;
+  /** Returns the storage targets of all running sessions, or of a transfer's sessions. */
+  async targets(transfer?: string): Promise<Target[]> {
+    const query = transfer === undefined ? "" : `?${new URLSearchParams({ transfer })}`;
+    return (await this.#get<{ targets: Target[] }>(`/v1/targets${query}`)).targets;
   }
 
   async tierNames(): Promise<string[]> {

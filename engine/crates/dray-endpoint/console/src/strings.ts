@@ -201,6 +201,14 @@ export const text = {
     unlimited: "no limit",
     chart: "Rate while this page is open",
     chartSummary: (now: string, highest: string) => `now ${now}, highest ${highest}`,
+    heat: "Objects by storage target",
+    heatHint: (seconds: number) =>
+      `Each cell is ${seconds} s of the time since this page was opened. Darker cells have more ` +
+      "objects under way. The colour is the state of the target.",
+    heatColumns: ["Target", "End", "Objects under way", "Now"],
+    heatNone: "No session of the transfer uses a storage target now.",
+    heatLabel: (name: string, now: number, most: number, state: string) =>
+      `${name}: ${now} objects now, ${most} at most, ${state}`,
     failures: "Failures",
     noFailures: "No file has failed.",
     firstFailures: (shown: number, failed: string) =>

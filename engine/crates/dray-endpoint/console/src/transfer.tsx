@@ -6,6 +6,7 @@ import { Actions } from "./actions";
 import { asCallError, type Api, type CallError } from "./api";
 import { RateChart } from "./chart";
 import { absolute, bytes, count, duration, rate, relative } from "./format";
+import { Heat } from "./heat";
 import { useNow, useStore } from "./hooks";
 import { Alert, ErrorText, Fact, Name, Progress, Section, StateMark, When } from "./parts";
 import type { Store } from "./store";
@@ -274,6 +275,7 @@ export function Show({ api, store, id, expired }: Props): JSX.Element {
             put={(each) => store.put(each)}
             expired={expired}
           />
+          {transfer.state === "active" && <Heat api={api} id={id} expired={expired} />}
           <Failures api={api} of={transfer} />
           <Details of={transfer} />
         </div>
