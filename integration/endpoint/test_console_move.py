@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 RATE = 1 << 18
 #: More entries than two pages of the listing.
 MANY = 1200
+#: Code points of keys in the WebDriver protocol.
+ENTER, UP, DOWN = "\ue007", "\ue013", "\ue015"
 
 pytestmark = pytest.mark.server
 
@@ -166,3 +168,29 @@ def test_a_pane_shows_pages_errors_and_the_rights_of_the_token(
     chromium.resize(390, 800, is_dark=True)
     assert chromium.run("return document.documentElement.scrollWidth") <= 390
     keep_picture(chromium, "phone-move")
+
+
+@needs_browser
+def test_the_keyboard_alone_starts_a_transfer(chromium: Browser, site: Endpoint) -> None:
+    for name in ("a", "b", "c"):
+        (site.root() / name).write_bytes(name.encode())
+    log_in(chromium, site)
+    chromium.run("document.querySelector(\"nav a[href='#/move']\").focus()")
+    chromium.press(ENTER)
+    # A page gets the focus like a new document, and the skip link does not change the page.
+    chromium.wait("document.activeElement.id === 'content'")
+    rows = "document.querySelectorAll('.pane:first-child tbody tr')"
+    chromium.wait(f"{rows}.length === 3")
+    chromium.run(f"{rows}[0].querySelector('input').focus()")
+    for key in (DOWN, DOWN, DOWN, UP, " "):
+        chromium.press(key)
+    chromium.wait(f"{rows}[1].querySelector('input').checked")
+    chromium.wait_text("1 entry chosen")
+    for button in ("check", "start"):
+        chromium.wait("!document.getElementById(arguments[0]).disabled", button)
+        chromium.run("document.getElementById(arguments[0]).focus()", button)
+        chromium.press(ENTER)
+    chromium.wait("document.querySelector('h1 .state.done') !== null")
+    assert (site.root("b", root="copies")).read_bytes() == b"b"
+    assert not site.root("a", root="copies").exists()
+    assert chromium.complaints() == []

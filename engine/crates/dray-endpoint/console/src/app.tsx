@@ -1,7 +1,7 @@
 // The page: login, header, and the view that the part of the address after `#` names.
 
 import { render, type JSX } from "preact";
-import { useCallback, useState } from "preact/hooks";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import type { Api } from "./api";
 import "./app.css";
 import { useHash, useStore } from "./hooks";
@@ -38,6 +38,12 @@ function shown(hash: string): string | null {
   }
 }
 
+function focusContent(): void {
+  const content = document.getElementById("content");
+  content?.setAttribute("tabindex", "-1");
+  content?.focus();
+}
+
 interface HeaderProps {
   session: Session;
   hash: string;
@@ -67,9 +73,7 @@ function Header({ session, hash, logout }: HeaderProps): JSX.Element {
       <a class="skip" href="#content" onClick={(event) => {
         // The address names the view, so the link must not change it.
         event.preventDefault();
-        const content = document.getElementById("content");
-        content?.setAttribute("tabindex", "-1");
-        content?.focus();
+        focusContent();
       }}>
         {text.skip}
       </a>
@@ -100,6 +104,12 @@ interface ViewProps {
 
 function View({ api, endpoint, store, hash, expired }: ViewProps): JSX.Element {
   const id = shown(hash);
+  const last = useRef(hash);
+  // A reader of the screen must learn of the new page, as after the load of a document.
+  useEffect(() => {
+    if (last.current !== hash) focusContent();
+    last.current = hash;
+  }, [hash]);
   if (id !== null) return <Show key={id} api={api} store={store} id={id} expired={expired} />;
   if (hash === "#/site") return <Site api={api} roots={endpoint.roots} expired={expired} />;
   if (hash === "#/move") {

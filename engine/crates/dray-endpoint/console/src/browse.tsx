@@ -145,6 +145,20 @@ function Address(props: {
   );
 }
 
+/** Moves the focus between the rows of a folder with the arrow keys. */
+function moveFocus(event: KeyboardEvent): void {
+  const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+  const row = document.activeElement?.closest("tr");
+  if (step === 0 || !row) return;
+  event.preventDefault();
+  let next: Element | null = row;
+  do {
+    next = step > 0 ? next.nextElementSibling : next.previousElementSibling;
+    // A file of the destination has nothing to choose.
+  } while (next && !next.querySelector("input, button"));
+  next?.querySelector<HTMLElement>("input, button")?.focus();
+}
+
 interface NewFolderProps {
   api: Api;
   path: string;
@@ -207,7 +221,13 @@ export function Pane(props: PaneProps): JSX.Element {
     <section class="pane" aria-label={title}>
       <h2>{title}</h2>
       <Address roots={roots} path={path} go={go} />
-      <div class="scroll entries" role="region" aria-label={`${title}: ${path}`} tabIndex={0}>
+      <div
+        class="scroll entries"
+        role="region"
+        aria-label={`${title}: ${visible(path)}`}
+        tabIndex={0}
+        onKeyDown={moveFocus}
+      >
         <Alert error={error} />
         <p class="hint" role="status">
           {isLoading ? words.loading : entries.length === 0 && !error ? words.empty : ""}

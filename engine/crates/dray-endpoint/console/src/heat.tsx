@@ -7,7 +7,7 @@ import { count, visible } from "./format";
 import { usePoll } from "./hooks";
 import { Cut, Failed, Name, Section, Table } from "./parts";
 import * as strings from "./strings";
-import type { Target, TargetState } from "./types";
+import { SEVERITY, type Target, type TargetState } from "./types";
 
 const { text } = strings;
 
@@ -28,8 +28,6 @@ interface Row {
   /** The newest cell is the last one. An empty cell: no session has used the target. */
   cells: (Cell | null)[];
 }
-
-const SEVERITY = { stuck: 0, congested: 1, fair: 2 };
 
 const most = (row: Row): number => Math.max(0, ...row.cells.map((cell) => cell?.objects ?? 0));
 

@@ -9,7 +9,7 @@ import { Owners, Promises, Sessions, type Rated } from "./load";
 import { Bar, Cut, Failed, Name, Section, Table } from "./parts";
 import * as strings from "./strings";
 import { Tiers } from "./tiers";
-import type { Load, Root, Session, Space, Target } from "./types";
+import { SEVERITY, type Load, type Root, type Session, type Space, type Target } from "./types";
 
 const { text } = strings;
 
@@ -20,7 +20,6 @@ const SPACE_SECONDS = 30;
 const ROWS_MAX = 100;
 /** Each root costs one call, which occupies a slot for storage calls. */
 const ROOTS_MAX = 32;
-const SEVERITY = { stuck: 0, congested: 1, fair: 2 };
 
 interface Props {
   api: Api;

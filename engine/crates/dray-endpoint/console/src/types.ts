@@ -161,6 +161,9 @@ export interface Space {
 
 export type TargetState = "fair" | "congested" | "stuck";
 
+/** Order of targets in lists: the worst first. */
+export const SEVERITY: Record<TargetState, number> = { stuck: 0, congested: 1, fair: 2 };
+
 export interface Target {
   end: "source" | "sink";
   name: string;
