@@ -65,7 +65,7 @@ def test_a_user_lists_opens_changes_and_cancels_a_transfer(
     # The page learns of the transfer and of its progress without a reload.
     chromium.wait("[...document.querySelectorAll('.row a')].some(a => a.innerText === 'slow')")
     chromium.wait("document.querySelector('.row .state.active') !== null")
-    chromium.wait("/MiB\\/s/.test(document.querySelector('.row .number').innerText)")
+    chromium.wait("/[KM]iB\\/s/.test(document.querySelector('.row .number').innerText)")
     keep_picture(chromium, "list")
     chromium.click(".row a")
     chromium.wait_text("The endpoint has promised nothing for this transfer.")
