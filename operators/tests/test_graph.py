@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray_airflow.deadlines.graph import (
-    ENDED,
     RESCUE_RULES,
     DeadlinePlan,
-    Task,
     plan_deadlines,
 )
+from dray_airflow.deadlines.task import ENDED, Task
 from dray_airflow.deadlines.text import span
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)

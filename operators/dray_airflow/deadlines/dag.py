@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from dray_airflow.deadlines.graph import ENDED, DeadlinePlan, Task, TaskState, plan_deadlines
+from dray_airflow.deadlines.graph import DeadlinePlan, plan_deadlines
+from dray_airflow.deadlines.published import publish_plan
+from dray_airflow.deadlines.states import progress_of, whole_progress
+from dray_airflow.deadlines.task import ENDED, Task
 from dray_airflow.deadlines.times import read_deadline
 
 if TYPE_CHECKING:
@@ -39,18 +42,6 @@ CONF_KEY = "deadline"
 """Key of the deadline in a run's conf."""
 
 _EXPECTED = "_dray_expected_seconds"
-_STATES: dict[str | None, TaskState] = {
-    "success": "done",
-    "skipped": "skipped",
-    "removed": "skipped",
-    "failed": "failed",
-    "upstream_failed": "failed",
-    "running": "running",
-    "deferred": "running",
-    "restarting": "running",
-    "up_for_retry": "running",
-    "up_for_reschedule": "running",
-}
 
 Node = TypeVar("Node")
 
@@ -156,7 +147,9 @@ def plan_for(context: Context, now: datetime | None = None) -> DeadlinePlan | No
     if due is None:
         return None
     now = now or datetime.now(timezone.utc)
-    return plan_deadlines(tasks_of(context), deadline=due.time, now=now)
+    tasks = tasks_of(context)
+    publish_plan(context, tasks, deadline=due.time, source=due.source, now=now)
+    return plan_deadlines(tasks, deadline=due.time, now=now)
 
 
 # --- the run's deadline ---------------------------------------------------------------------------
@@ -333,9 +326,7 @@ def task_from(
     declared = _seconds(_field(operator, "expected_duration"))
     if declared is None:
         declared = dag.__dict__.get(_EXPECTED, {}).get(operator.task_id)
-    rows = (
-        [] if instances is None else [_STATES.get(state, "waiting") for state in instances.states]
-    )
+    rows = [] if instances is None else [progress_of(state) for state in instances.states]
     is_mapped = bool(getattr(operator, "is_mapped", False)) or len(rows) > 1
     count, done = 1, 0
     if is_mapped:
@@ -359,19 +350,8 @@ def task_from(
         instances=count,
         instances_done=done,
         at_once=_at_once(operator, dag) if is_mapped else None,
-        state=_whole_state(rows),
+        state=whole_progress(rows),
     )
-
-
-def _whole_state(rows: Sequence[TaskState]) -> TaskState:
-    if not rows:
-        return "waiting"
-    kinds = set(rows)
-    if len(kinds) == 1:
-        return rows[0]
-    if kinds <= {"done", "skipped", "failed"}:
-        return "failed" if "failed" in kinds else "done"
-    return "running"
 
 
 def _field(operator: Any, name: str) -> Any:  # noqa: ANN401 - as it was given

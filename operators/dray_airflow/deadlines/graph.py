@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
+from dray_airflow.deadlines.task import ENDED, Task, TaskState
 from dray_airflow.deadlines.text import clock, span
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = [
     "Step",
     "Task",
     "TaskState",
+    "TaskTimes",
     "TransferDeadline",
     "plan_deadlines",
 ]
@@ -48,57 +50,8 @@ Used if there is also a transfer of unknown size, so that a transfer of a few by
 half of the run's time. The value is a tenth of the rate of a slow host. The rate was not measured.
 """
 
-TaskState = Literal["waiting", "running", "done", "skipped", "failed"]
-"""Progress of a task. ``skipped`` includes tasks that cannot run because an earlier task failed."""
-
 RESCUE_RULES = frozenset({"one_failed", "all_failed", "all_skipped"})
 """Trigger rules of tasks that run only after a failure. They are not on the expected path."""
-
-ENDED = frozenset({"done", "skipped", "failed"})
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A task of the graph.
-
-    :param id: name of the task, unique in a graph.
-    :param upstream: names of the tasks that the task waits for.
-    :param expected_seconds: declared duration of one instance.
-    :param median_seconds: median duration of one instance in past runs.
-    :param runs: number of past instances from which ``median_seconds`` was computed.
-    :param is_transfer: true if the task gets its own deadline.
-    :param bytes: total size of all instances of a transfer. Used if no duration is known.
-    :param rate: rate in bytes per second that the transfer's endpoint can promise, if known.
-    :param rule: Airflow's trigger rule.
-    :param is_counted: true if the deadline waits for the task. Usually false for a teardown.
-    :param instances: number of instances of a mapped task.
-    :param instances_done: number of instances that have ended.
-    :param at_once: number of instances that run concurrently. ``None`` means all.
-    :param state: progress of the task.
-    :param started_at: start of a running task, with a time zone.
-    """
-
-    id: str
-    upstream: tuple[str, ...] = ()
-    expected_seconds: float | None = None
-    median_seconds: float | None = None
-    runs: int = 0
-    is_transfer: bool = False
-    bytes: int | None = None
-    rate: float | None = None
-    rule: str = "all_success"
-    is_counted: bool = True
-    instances: int = 1
-    instances_done: int = 0
-    at_once: int | None = None
-    state: TaskState = "waiting"
-    started_at: datetime | None = None
-
-    @property
-    def rounds(self) -> int:
-        """Number of consecutive rounds of instances that have not run yet."""
-        left = max(self.instances - self.instances_done, 0)
-        return math.ceil(left / max(1, min(self.at_once or left, left))) if left else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +140,32 @@ class TransferDeadline:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskTimes:
+    """The times of an unfinished task that the deadline waits for.
+
+    :param earliest_start: expected end of the tasks before this task, with a time zone.
+    :param latest_finish: end with which the run meets its deadline, with a time zone.
+    :param seconds: expected duration. A transfer of unknown size gets a share of the time.
+    :param basis: text that names the origin of the duration.
+    """
+
+    earliest_start: datetime
+    latest_finish: datetime
+    seconds: float
+    basis: str
+
+    @property
+    def latest_start(self) -> datetime:
+        """Latest finish minus the expected duration."""
+        return self.latest_finish - timedelta(seconds=self.seconds)
+
+    @property
+    def slack_seconds(self) -> float:
+        """Seconds by which the task can start late. Negative if the run is already late."""
+        return (self.latest_start - self.earliest_start).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
 class DeadlinePlan:
     """The planned deadlines of the transfers of a run.
 
@@ -202,6 +181,7 @@ class DeadlinePlan:
     :param unknown: unfinished tasks of unknown duration. Their durations count as zero.
     :param estimated: unfinished transfers of unknown duration and size. The duration of each counts
         as an even share of the available time.
+    :param times: the times of all unfinished tasks that the deadline waits for, by name.
     """
 
     deadline: datetime
@@ -212,6 +192,7 @@ class DeadlinePlan:
     rate_common: float | None
     unknown: tuple[str, ...] = field(default=())
     estimated: tuple[str, ...] = field(default=())
+    times: Mapping[str, TaskTimes] = field(default_factory=dict)
 
     @property
     def slack_seconds(self) -> float:
@@ -330,6 +311,7 @@ def plan_deadlines(
             deadline=deadline,
             overhead=overhead_seconds,
         )
+    starts = {name: into[name].seconds + weights[name].overhead for name in order}
     ends = {name: into[name].seconds + lengths[name] for name in order}
     last = max(order, key=lambda name: ends[name], default=None)
     critical = () if last is None else (*reversed(into[last].names), last)
@@ -347,6 +329,15 @@ def plan_deadlines(
         rate_common=min(rates, default=None),
         unknown=tuple(name for name in order if weights[name].basis == UNKNOWN),
         estimated=tuple(name for name in order if weights[name].basis == SHARE),
+        times={
+            step.task_id: TaskTimes(
+                earliest_start=now + timedelta(seconds=starts[step.task_id]),
+                latest_finish=deadline - timedelta(seconds=out[step.task_id].seconds),
+                seconds=step.seconds,
+                basis=step.basis,
+            )
+            for step in _steps(order, weights, work_seconds)
+        },
     )
 
 

@@ -69,11 +69,13 @@ def show_command(settings: Settings, id: str) -> str:
     return f"dray show {id} --endpoint {settings.authority}"
 
 
-def standing(endpoint: str, show: str, transfer: Transfer) -> dict[str, Any]:
+def standing(endpoint: str, show: str, transfer: Transfer, connection: str = "") -> dict[str, Any]:
     """Return a transfer's state as a dictionary for users of Airflow.
 
     :param endpoint: address of the endpoint or of the service that moves the files.
     :param show: command or page that shows the transfer.
+    :param connection: name of the Airflow connection with which the endpoint can be asked. Empty:
+        the files are moved by another service.
     """
     found: dict[str, Any] = {
         "id": transfer.id,
@@ -86,6 +88,8 @@ def standing(endpoint: str, show: str, transfer: Transfer) -> dict[str, Any]:
         "bytes_listed": transfer.bytes.listed,
         "show": show,
     }
+    if connection:
+        found["connection"] = connection
     if transfer.error is not None:
         found["error"] = transfer.error.message
     if transfer.miss is not None:
@@ -97,16 +101,21 @@ def standing(endpoint: str, show: str, transfer: Transfer) -> dict[str, Any]:
 
 def publish(context: Context, settings: Settings, transfer: Transfer) -> None:
     """Store a transfer's state for the link."""
-    publish_at(context, settings.url, show_command(settings, transfer.id), transfer)
+    show = show_command(settings, transfer.id)
+    publish_at(context, settings.url, show, transfer, settings.conn_id)
 
 
-def publish_at(context: Context, endpoint: str, show: str, transfer: Transfer) -> None:
+def publish_at(
+    context: Context, endpoint: str, show: str, transfer: Transfer, connection: str = ""
+) -> None:
     """Store a transfer's state for the link. An error is only logged, so that no task fails.
 
     :param endpoint: as for :func:`standing`.
     :param show: as for :func:`standing`.
+    :param connection: as for :func:`standing`.
     """
     try:
-        context["ti"].xcom_push(key=STANDING_KEY, value=standing(endpoint, show, transfer))
+        value = standing(endpoint, show, transfer, connection)
+        context["ti"].xcom_push(key=STANDING_KEY, value=value)
     except Exception as error:
         log.warning("the task's page does not show transfer %s: %s", transfer.id, error)
