@@ -80,7 +80,8 @@ def test_the_times_of_each_unfinished_task_are_known() -> None:
 def test_another_value_is_refused(words: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r".+"):
         read_plan(again(**words))
-    for value in (None, [], "text", {}):
+    others: tuple[object, ...] = (None, [], "text", {})
+    for value in others:
         with pytest.raises(ValueError, match=r".+"):
             read_plan(value)
 
