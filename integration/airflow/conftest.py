@@ -121,6 +121,8 @@ def make_world(
             **{f"AIRFLOW_CONN_DRAY_{name}": connection(a) for name in ("A", "SITE", "BEAMLINE")},
             **{f"AIRFLOW_CONN_DRAY_{name}": connection(b) for name in ("B", "PARTNER", "ARCHIVE")},
             "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
+            # The user `nobody` has no role, and therefore no permission.
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,viewer:viewer,nobody:",
             # Report only the lineage of DAGs that enable it.
             "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
             "AIRFLOW__OPENLINEAGE__NAMESPACE": "tests",

@@ -18,9 +18,13 @@ pytestmark = [pytest.mark.slow]
 LOCK = ROOT / "tools" / "requirements-airflow-oldest.txt"
 IMPORTS = """
 import importlib, json, pkgutil, runpy, sys
-import airflow, dray_airflow
+import airflow, dray_airflow, dray_airflow_ui
 failed = []
-names = [each.name for each in pkgutil.walk_packages(dray_airflow.__path__, "dray_airflow.")]
+names = [
+    each.name
+    for package in (dray_airflow, dray_airflow_ui)
+    for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+]
 for name in names:
     try:
         importlib.import_module(name)
@@ -80,7 +84,7 @@ def test_all_modules_and_stories_are_imported(tmp_path: Path) -> None:
             **{name: os.environ[name] for name in kept if name in os.environ},
             "AIRFLOW_HOME": str(tmp_path),
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-            "PYTHONPATH": f"{ROOT}/engine/python:{ROOT}/operators",
+            "PYTHONPATH": f"{ROOT}/engine/python:{ROOT}/operators:{ROOT}/plugins/airflow",
             "PYTHONDONTWRITEBYTECODE": "1",
         },
     )

@@ -93,9 +93,17 @@ def write_metadata(folder: Path) -> None:
 
 
 def is_installed() -> bool:
-    """Return whether Airflow would find the provider in this environment."""
-    points = metadata.entry_points(group="apache_airflow_provider")
-    return any(point.value.startswith("dray_airflow") for point in points)
+    """Return whether Airflow would find all parts of the tree in this environment.
+
+    An installation of an earlier tree may lack an entry point.
+    """
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    groups = ("apache_airflow_provider", "airflow.plugins")
+    found = {point.value for group in groups for point in metadata.entry_points(group=group)}
+    wanted = "\n".join(setup["options.entry_points"][group] for group in groups)
+    lines = [line for line in wanted.splitlines() if line.strip()]
+    return {line.partition("=")[2].strip() for line in lines} <= found
 
 
 def is_marked(pid: int, mark: str) -> bool:
@@ -188,7 +196,8 @@ class Airflow:
             }
             for number, path in enumerate(dags)
         ]
-        paths = [str(ROOT / "engine" / "python"), str(ROOT / "operators"), str(ROOT)]
+        parts = ("engine/python", "operators", "plugins/airflow", "")
+        paths = [str(ROOT / part) for part in parts]
         if not is_installed():
             paths.insert(0, str(self.folder / "site"))
         paths += filter(None, os.environ.get("PYTHONPATH", "").split(":"))
@@ -376,16 +385,22 @@ class Airflow:
     def client(self) -> httpx.Client:
         """Client of Airflow's REST API, logged in as the administrator."""
         if self._client is None:
-            credentials = {"username": "admin", "password": self.password}
-            answer = httpx.post(f"{self.url}/auth/token", json=credentials, timeout=30)
-            answer.raise_for_status()
-            token = answer.json()["access_token"]
             self._client = httpx.Client(
                 base_url=f"{self.url}/api/v2/",
-                headers={"Authorization": f"Bearer {token}"},
+                headers={"Authorization": f"Bearer {self.token('admin')}"},
                 timeout=60,
             )
         return self._client
+
+    def token(self, user: str) -> str:
+        """Log a user in, and return the token of the session."""
+        # Airflow has added the passwords that it has generated for the other users.
+        passwords = json.loads((self.folder / "passwords").read_text(encoding="utf-8"))
+        credentials = {"username": user, "password": passwords[user]}
+        answer = httpx.post(f"{self.url}/auth/token", json=credentials, timeout=30)
+        answer.raise_for_status()
+        token: str = answer.json()["access_token"]
+        return token
 
     def ask(self, method: str, path: str, body: object = None, **query: str | int) -> Any:  # noqa: ANN401 - JSON
         """Call the REST API.

@@ -1,0 +1,159 @@
+"""Tests of the bounds of the calls to endpoints."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dray.client import Transfer
+from dray.errors import DrayTemporaryError
+from dray_airflow.hooks.dray import Settings
+from dray_airflow_ui import live
+from dray_airflow_ui.live import Watch, Watches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class Site:
+    """An endpoint and its connection. Counts the calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+        self.error: Exception | None = None
+        self.answers = threading.Event()
+        self.answers.set()
+        self.opened = 0
+        self.now = 0.0
+
+    def settings_of(self, conn_id: str, team: str | None) -> Any:  # noqa: ANN401 - the settings
+        del team
+        return Settings(conn_id, "dray://a:1", "a:1", link="https://a/{id}")
+
+    def client_of(self, settings: object) -> Any:  # noqa: ANN401 - a client
+        del settings
+        self.opened += 1
+        return self
+
+    def query(self, ids: Iterable[str]) -> dict[str, Transfer | None]:
+        wanted = list(ids)
+        self.calls.append(len(wanted))
+        self.answers.wait()
+        if self.error is not None:
+            raise self.error
+        return {id: None if id == "lost" else Transfer(id, "active") for id in wanted}
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+@pytest.fixture
+def watch(site: Site) -> Iterator[Watch]:
+    with ThreadPoolExecutor(2) as pool:
+        yield Watch(
+            "a",
+            None,
+            settings_of=site.settings_of,
+            client_of=site.client_of,
+            pool=pool,
+            clock=lambda: site.now,
+        )
+        # The pool waits for a call in flight.
+        site.answers.set()
+
+
+def test_many_pages_cause_one_call_a_second(site: Site, watch: Watch) -> None:
+    for step in range(50):
+        site.now = step / 10
+        found = watch.look([f"t{page}" for page in range(20)])
+        assert len(found.transfers) == 20
+    # 4.9 seconds: a call at 0, and one after each full second.
+    assert len(site.calls) == 5
+    assert site.opened == 1
+
+
+def test_a_page_gets_the_last_state_while_an_endpoint_is_silent(
+    site: Site, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch.look(["t"])
+    site.answers.clear()
+    site.now = 2.0
+    monkeypatch.setattr(live, "WAIT_SECONDS", 0.01)
+    assert set(watch.look(["t"]).transfers) == {"t"}
+    site.now = 3.0
+    assert set(watch.look(["t", "new"]).transfers) == {"t"}
+    # The second page has joined the call that was in flight.
+    assert len(site.calls) == 2
+
+
+def test_an_error_is_shown_with_cause_and_remedy_and_delays_the_next_call(
+    site: Site, watch: Watch
+) -> None:
+    watch.look(["t"])
+    site.now = 2.0
+    site.error = DrayTemporaryError(
+        "cannot look up transfers at a:1: connection refused",
+        kind="unreachable",
+        status="temporary",
+        end="network",
+        operation="look up transfers",
+        file=None,
+        cause="connection refused",
+        remedy="",
+    )
+    found = watch.look(["t"])
+    assert found.problem is not None
+    assert "connection refused" in found.problem.message
+    assert "check that drayd runs" in found.problem.remedy
+    assert found.transfers["t"] is not None
+    site.now = 6.9
+    watch.look(["t"])
+    assert len(site.calls) == 2
+    site.error, site.now = None, 7.1
+    assert watch.look(["t"]).problem is None
+
+
+def test_an_unexpected_error_is_not_shown(site: Site, watch: Watch) -> None:
+    site.error = RuntimeError("the password is secret")
+    problem = watch.look(["t"]).problem
+    assert problem is not None
+    assert "secret" not in str(problem)
+    assert "RuntimeError" in problem.message
+
+
+def test_forgotten_transfers_are_not_asked_for(site: Site, watch: Watch) -> None:
+    watch.look(["old"])
+    site.now = live.KEPT_SECONDS + 1
+    watch.look(["new", "lost"])
+    assert site.calls == [1, 2]
+    assert watch.look(["new", "lost"]).transfers["lost"] is None
+
+
+def test_many_transfers_need_several_calls_and_then_a_longer_pause(
+    site: Site, watch: Watch
+) -> None:
+    wanted = [f"t{number}" for number in range(live.WANTED_MAX + 100)]
+    watch.look(wanted)
+    full = live.WANTED_MAX // live.IDS_MAX
+    assert site.calls == [live.IDS_MAX] * full
+    site.now = full - 0.5
+    watch.look(wanted)
+    assert len(site.calls) == full
+
+
+def test_the_number_of_watched_connections_is_limited(site: Site) -> None:
+    watches = Watches(site.settings_of, site.client_of)
+    for number in range(live.WATCHES_MAX):
+        assert watches.look(f"a{number}", None, ["t"]).problem is None
+    refused = watches.look("one_more", None, ["t"]).problem
+    assert refused is not None
+    assert refused.kind == "busy"
+    assert watches.look("a0", None, ["t"]).problem is None
