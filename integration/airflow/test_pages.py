@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from dray.client import Request
 from integration.airflow.conftest import MIB
 from integration.endpoint import browser
 from integration.endpoint.browser import Browser
@@ -133,6 +134,7 @@ def test_a_run_shows_live_progress_its_plan_and_a_lost_endpoint(
     run.mark_failed()
 
 
+@pytest.mark.full
 @needs_browser
 def test_hostile_names_are_shown_as_text(scene: Scene, world: World, chromium: Browser) -> None:
     scene.make(dict.fromkeys(HOSTILE, 10))
@@ -146,19 +148,20 @@ def test_hostile_names_are_shown_as_text(scene: Scene, world: World, chromium: B
     chromium.wait("document.querySelectorAll('.failure li').length === 4")
     text = chromium.text()
     assert HOSTILE[0] in text
-    assert "run\\u{202e}txt.exe" in text
-    assert "two\\u{a}lines" in text
+    # The endpoint itself encodes these characters in its messages.
+    assert "run%E2%80%AEtxt.exe" in text
+    assert "two%0Alines" in text
     assert HOSTILE[3] in text
 
     # A task can write any XCom: markup instead of names, and the transfer of another DAG.
     other = f"{scene.name}-other"
     forged = {"id": "other", "connection": "dray_b", "state": HOSTILE[0], "show": HOSTILE[0]}
+    forged |= {"error": HOSTILE[1], "deadline_missed": HOSTILE[2]}
     tree = {"tasks": [{"id": HOSTILE[0], "upstream": []}, {"id": "</text>", "upstream": []}]}
-    plan = {**tree, "deadline": "2036-01-01T00:00:00Z", "source": "<i>", "as_of": "2026-01-01T00Z"}
+    times = {"deadline": "2036-01-01T00:00:00+00:00", "as_of": "2026-01-01T00:00:00+00:00"}
+    forged_plan = {**tree, **times, "source": "<i>"}
     path = f"dags/pages/dagRuns/{scene.name}/taskInstances/report/xcomEntries"
     with scene.client() as client:
-        from dray.client import Request
-
         request = Request(
             f"dray://{world.a.address}/data/{scene.name}/",
             f"/data/{other}",
@@ -166,12 +169,14 @@ def test_hostile_names_are_shown_as_text(scene: Scene, world: World, chromium: B
             labels={"dag_id": "another"},
         )
         client.submit(request)
-        forged_plan = {**plan, "as_of": "2026-01-01T00:00:00+00:00"}
         for key, value in (("dray_transfer", forged), ("dray_plan", forged_plan)):
             world.airflow.ask("POST", path, {"key": key, "value": value})
         chromium.open(page_of(scene))
         chromium.wait_text("Another DAG has submitted this transfer.")
         chromium.wait("document.querySelectorAll('svg .box').length === 2")
+        text = chromium.text()
+        assert "run\\u{202e}txt.exe" in text
+        assert "two\\u{a}lines" in text
         client.cancel("other")
     answer = call(world, "viewer", dag_id="pages", run_id=scene.name).text
     assert other not in answer
@@ -214,6 +219,7 @@ def test_a_caller_without_permission_learns_nothing(scene: Scene, world: World) 
     assert again.status_code in (200, 304)
 
 
+@pytest.mark.full
 @needs_browser
 def test_a_page_of_another_site_neither_reads_nor_frames(
     scene: Scene, world: World, chromium: Browser
@@ -253,6 +259,7 @@ def test_a_page_of_another_site_neither_reads_nor_frames(
         server.server_close()
 
 
+@pytest.mark.full
 def test_no_token_is_in_answers_or_logs_and_many_pages_are_one_caller(
     scene: Scene, world: World
 ) -> None:
@@ -321,6 +328,7 @@ def axe() -> str:
     return (home / "axe_playwright_python" / "axe.min.js").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 @needs_browser
 @pytest.mark.parametrize("is_dark", [False, True])
 def test_an_audit_finds_no_serious_fault_of_accessibility(

@@ -5,6 +5,7 @@ Text of tasks and endpoints is passed on unchanged. The page shows it as text, n
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Standing", "plan_view", "problem_view", "read_standing", "safe_link", "transfer_view"]
 
+ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""The ids that endpoints accept."""
 FAILURES_MAX = 10
 SOURCES_MAX = 5
 END_BASIS = "end expected by the endpoint"
@@ -48,7 +51,10 @@ class Standing(NamedTuple):
 
 def read_standing(value: object) -> Standing | None:
     """Parse an XCom. ``None`` if it is not a transfer. Any task can write such an XCom."""
-    if not isinstance(value, dict) or not isinstance(value.get("id"), str) or not value["id"]:
+    if not isinstance(value, dict) or not isinstance(value.get("id"), str):
+        return None
+    # The length of the ids bounds the size of a query to the endpoint.
+    if not ID.fullmatch(value["id"]):
         return None
 
     def text(name: str) -> str:

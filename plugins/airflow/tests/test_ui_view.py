@@ -72,7 +72,9 @@ def test_without_a_live_state_the_state_of_the_task_is_shown(
     assert why in found["why"]
 
 
-@pytest.mark.parametrize("value", [None, "t", [], {}, {"id": ""}, {"id": 7}])
+@pytest.mark.parametrize(
+    "value", [None, "t", [], {}, *({"id": id} for id in ("", 7, "a b", "t" * 65))]
+)
 def test_another_xcom_is_no_transfer(value: object) -> None:
     assert read_standing(value) is None
 

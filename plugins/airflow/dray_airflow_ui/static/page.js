@@ -55,15 +55,16 @@ async function ask(what, tags) {
   return answer.json();
 }
 
-function say(...words) {
-  find("status").replaceChildren(...words.map((each) => each instanceof Node ? each
-    : document.createTextNode(each)));
+// Readers of the screen announce each change of the status, so it changes only with its meaning.
+function say(text, kind) {
+  const status = find("status");
+  if (status.textContent !== text) status.textContent = text;
+  status.className = kind;
 }
 
 function refuse(error) {
-  for (const id of ["problems", "transfers", "plan"]) find(id).replaceChildren();
-  say(error.message);
-  find("status").className = "refused";
+  for (const id of ["problems", "transfers", "plan", "checked"]) find(id)?.replaceChildren();
+  say(error.message, "refused");
 }
 
 // Repeats a call until the API server refuses it. A hidden page does not call.
@@ -79,8 +80,8 @@ async function repeat(what, pause, draw) {
     try {
       const answer = await ask(what, tags);
       if (answer !== null) wait = draw(answer) ?? pause;
-      find("status").className = "";
-      say(`Checked at ${shortTime(new Date())}`);
+      say("", "");
+      find("checked").textContent = `Checked at ${shortTime(new Date())}`;
     } catch (error) {
       if (error instanceof Refusal) {
         refuse(error);
@@ -88,8 +89,7 @@ async function repeat(what, pause, draw) {
       }
       const why = error instanceof TypeError ? "The API server of Airflow does not answer."
         : error.message;
-      find("status").className = "lost";
-      say(`${why} The shown numbers are old. The page tries again every few seconds.`);
+      say(`${why} The shown numbers are old. The page tries again every few seconds.`, "lost");
       wait = FAILED_MS;
     }
   }

@@ -8,8 +8,9 @@ export function isEnded(transfer) {
   return ENDED.has(transfer.state);
 }
 
-// Draws all transfers again, and keeps the opened details open.
+// Draws all transfers again. Opened details stay open, and the focus stays in its card.
 export function drawTransfers(place, answer) {
+  const focused = document.activeElement?.closest("details")?.dataset.key;
   const open = new Set([...place.querySelectorAll("details[open]")].map((each) => each.dataset.key));
   const cards = answer.transfers.map((each) => card(each, open));
   if (cards.length === 0) {
@@ -22,12 +23,20 @@ export function drawTransfers(place, answer) {
   }
   if (answer.unreadable > 0) {
     cards.push(element("p", {}, `The XCom dray_transfer of ${answer.unreadable} tasks is not ` +
-      "readable here. A custom backend of XComs may store it elsewhere."));
+      "readable here. A custom backend of XComs may store it elsewhere, or the task has " +
+      "written another value."));
   }
   place.replaceChildren(...cards);
+  if (focused !== undefined) {
+    const same = [...place.querySelectorAll("details")].find((each) => each.dataset.key === focused);
+    same?.querySelector("summary").focus({ preventScroll: true });
+  }
 }
 
 export function drawProblems(place, problems) {
+  const key = JSON.stringify(problems);
+  if (place.dataset.key === key) return;
+  place.dataset.key = key;
   place.replaceChildren(...problems.map((each) => element("div", { class: "problem", role: "alert" },
     element("p", {}, element("strong", {}, "The endpoint of the connection "),
       named(each.connection), element("strong", {}, " gave no live state.")),
