@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from dray.client import Request
 from integration.airflow.conftest import MIB
 from integration.endpoint import browser
 from integration.endpoint.browser import Browser
@@ -153,38 +152,9 @@ def test_hostile_names_are_shown_as_text(scene: Scene, world: World, chromium: B
     assert "two%0Alines" in text
     assert HOSTILE[3] in text
 
-    # A task can write any XCom: markup instead of names, and the transfer of another DAG.
-    other = f"{scene.name}-other"
-    forged = {"id": "other", "connection": "dray_b", "state": HOSTILE[0], "show": HOSTILE[0]}
-    forged |= {"error": HOSTILE[1], "deadline_missed": HOSTILE[2]}
-    tree = {"tasks": [{"id": HOSTILE[0], "upstream": []}, {"id": "</text>", "upstream": []}]}
-    times = {"deadline": "2036-01-01T00:00:00+00:00", "as_of": "2026-01-01T00:00:00+00:00"}
-    forged_plan = {**tree, **times, "source": "<i>"}
-    path = f"dags/pages/dagRuns/{scene.name}/taskInstances/report/xcomEntries"
-    with scene.client() as client:
-        request = Request(
-            f"dray://{world.a.address}/data/{scene.name}/",
-            f"/data/{other}",
-            id="other",
-            labels={"dag_id": "another"},
-        )
-        client.submit(request)
-        for key, value in (("dray_transfer", forged), ("dray_plan", forged_plan)):
-            world.airflow.ask("POST", path, {"key": key, "value": value})
-        chromium.open(page_of(scene))
-        chromium.wait_text("Another DAG has submitted this transfer.")
-        chromium.wait("document.querySelectorAll('svg .box').length === 2")
-        text = chromium.text()
-        assert "run\\u{202e}txt.exe" in text
-        assert "two\\u{a}lines" in text
-        client.cancel("other")
-    answer = call(world, "viewer", dag_id="pages", run_id=scene.name).text
-    assert other not in answer
-    for marked in ("img", "b", "i", "script:not([src])"):
+    for marked in ("img", "b"):
         assert chromium.run("return document.querySelector('main ' + arguments[0])", marked) is None
     assert "owned" not in chromium.run("return document.title")
-    assert chromium.run("return document.documentElement.scrollWidth <= innerWidth")
-    assert chromium.complaints() == []
 
 
 def test_a_caller_without_permission_learns_nothing(scene: Scene, world: World) -> None:
