@@ -31,6 +31,7 @@ from integration.bench.beside import (
     table,
 )
 from integration.harness.airflow import free_port
+from integration.harness.loop import disk, limits_reason
 from integration.harness.program import Process
 from integration.storage import xrdceph
 from integration.storage.ceph import Cluster, find_missing
@@ -56,6 +57,8 @@ BY_LIBRADOS = {"memory": "librados, {depth} objects in memory", "file": "librado
 KEY, SECRET = "bench-access", "bench-secret-0123456789"
 #: Seconds to wait after objects were removed.
 SETTLE_SECONDS = 2.0
+#: Bytes of an OSD's device in addition to the bytes of the OSD, for the file system.
+DEVICE_EXTRA_BYTES = 1 << 30
 #: Bytes of memory that are touched before a run, for programs and their buffers.
 BESIDE_BYTES = 1 << 30
 
@@ -116,22 +119,31 @@ class Gateway:
 
 @contextlib.contextmanager
 def cluster(
-    folder: Path | None, *, has_keys: bool = False, osd_bytes: int = 12 << 30
+    folder: Path | None, *, has_keys: bool = False, osd_bytes: int = 12 << 30, limit: int = 0
 ) -> Iterator[Cluster]:
-    """Start a Ceph cluster in a new folder, and make its pool ``POOL``."""
+    """Start a Ceph cluster in a new folder, and make its pool ``POOL``.
+
+    :param limit: the highest rate of each OSD's device, for reads and for writes, in bytes per
+        second. The devices are then loop devices. 0: no limit.
+    """
     top = Path(tempfile.mkdtemp(prefix="dray-bench-", dir=folder))
     # Servers that run as other users read the cluster's configuration in this folder.
     top.chmod(0o755)
     auth = "cephx" if has_keys else "none"
     made = Cluster(top, store="bluestore", auth=auth, osd_bytes=osd_bytes)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, top, ignore_errors=True)
+        disks = [
+            stack.enter_context(disk(top / f"osd.{number}", osd_bytes + DEVICE_EXTRA_BYTES))
+            for number in range(made.osds if limit else 0)
+        ]
+        stack.callback(made.close)
         made.start()
         made.make_pool(POOL)
         made.await_groups(POOL)
+        for each in disks:
+            each.limit(limit, limit)
         yield made
-    finally:
-        made.close()
-        shutil.rmtree(top, ignore_errors=True)
 
 
 def bench_seconds(out: str) -> float:
@@ -238,12 +250,10 @@ class Speed:
         def way(name: str, words: list[Word], at: str) -> Way:
             return Way(name, words, size, before=self.clear(at), warm_bytes=BESIDE_BYTES)
 
-        large: list[Word] = ["--object-size", str(OBJECT)]
         ways = [
             self.bench("write"),
             *self.by_librados(),
-            way("**dray**, 4 MiB", self.dray(*large, file, self.url("dray")), "/dray"),
-            way("**dray**", self.dray(file, self.url("dray1")), "/dray1"),
+            way("**dray**", self.dray(file, self.url("dray")), "/dray"),
             way("rados --striper put", self.rados("--striper", "put", "striper", file), "striper"),
         ]
         if self.server:
@@ -273,10 +283,8 @@ class Speed:
             env = PATIENCE if servers else {}
             return Way(name, words, size, servers, env, clear, same, warm)
 
-        large: list[Word] = ["--object-size", str(OBJECT)]
         ways = [
             self.bench("seq"),
-            way("**dray**, 4 MiB", self.dray(*large, self.url("dray"), back)),
             way("**dray**", self.dray(self.url("dray"), back)),
             way("rados --striper get", self.rados("--striper", "get", "striper", back)),
         ]
@@ -350,11 +358,16 @@ def servers(
 
 @contextlib.contextmanager
 def speed(
-    folder: Path | None, size: int, facts: dict[str, object], *, has_servers: bool = True
+    folder: Path | None,
+    size: int,
+    facts: dict[str, object],
+    *,
+    has_servers: bool = True,
+    limit: int = 0,
 ) -> Iterator[Speed]:
     """Start the cluster, and also the servers of copiers if ``has_servers`` is true."""
     with contextlib.ExitStack() as stack:
-        on = stack.enter_context(cluster(folder, has_keys=True))
+        on = stack.enter_context(cluster(folder, has_keys=True, limit=limit))
         server, gateway = servers(stack, on, facts) if has_servers else (None, None)
         it = Speed(on, server, gateway, size)
         stack.callback(it.close)
@@ -381,13 +394,18 @@ def main() -> None:
     known.add_argument("--memory", type=int, nargs="*", default=[1024, 4096], help="MiB, each")
     text = "leave out the copiers that need xrootd or radosgw"
     known.add_argument("--no-servers", action="store_true", help=text)
+    text = "MiB/s, the highest rate of the device of each OSD (needs root); 0: no limit"
+    known.add_argument("--limit", type=int, default=0, help=text)
     given = known.parse_args()
-    if why := find_missing():
+    if why := find_missing() or (limits_reason() if given.limit else ""):
         raise SystemExit(why)
     size = given.size * MIB // OBJECT * OBJECT
     words = f"--size {given.size}{' --no-servers' if given.no_servers else ''}"
+    words += f" --limit {given.limit}" if given.limit else ""
     results = Results(f"python -m integration.bench.ceph {words}")
-    with speed(given.folder, size, results.facts, has_servers=not given.no_servers) as it:
+    has_servers, limit = not given.no_servers, given.limit * MIB
+    facts = results.facts
+    with speed(given.folder, size, facts, has_servers=has_servers, limit=limit) as it:
         for case, ways in (("into Ceph", it.into), ("out of Ceph", it.out_of)):
             run_all(results, case, ways(), given.rounds)
             results.write(given.json)

@@ -81,7 +81,7 @@ class Cluster:
     def start(self) -> Cluster:
         """Start the cluster, and wait until its OSDs are up."""
         for name in ("mon.a", "mgr.x", "log", *(f"osd.{number}" for number in range(self.osds))):
-            (self.folder / name).mkdir(parents=True)
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.configuration.write_text(self._configuration(), encoding="utf-8")
         self._make_monitor()
         self.start_monitor()
