@@ -37,6 +37,8 @@ WAYS = ("source", "sink", "both")
 SLOW = 1
 OSDS = 3
 NOBODY = -1
+#: Choices of the slow OSD: OSD ``SLOW``, the OSD with the object log, or another OSD.
+CHOICES = ("fixed", "log", "other")
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ class Sizes:
 class Ended:
     """Times of one finished copy, in seconds."""
 
-    #: From the first sent object to the last sent object that has no replica on OSD ``SLOW``. In
-    #: runs without a slow OSD, objects on this OSD are left out too, so that the times can be
+    #: From the first sent object to the last sent object that is not on the slow OSD. In runs
+    #: without a slow OSD, the objects of the same OSD are left out, so that the times can be
     #: compared.
     others: float
     #: From the start of the copy to the first sent object.
@@ -112,15 +114,43 @@ class Bench:
             found[name] = list(zip(*each, strict=True))
         return found
 
-    def run(self, way: str, order: str, slow: int) -> Ended:
-        """Copy once, with ``slow`` as the slow OSD, or ``NOBODY``."""
+    def log_osd(self) -> int:
+        """Copy once into the pool ``to``, and return the OSD that holds the object log.
+
+        The name of the log depends only on the target folder, so each copy uses the same OSD.
+        """
+        found: list[int] = []
+        is_over = threading.Event()
+
+        def watch() -> None:
+            while not found and not is_over.wait(0.05):
+                logs = [name for name in self.on.names("to", ".dray") if name.endswith(".log")]
+                found.extend(one["acting_primary"] for one in self.on.map("to", logs, ".dray"))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            self._copy(*self._ends("sink"), "layout")
+        finally:
+            is_over.set()
+            watcher.join()
+            self._clear()
+        if len(found) != 1:
+            raise RuntimeError(f"the copy has {len(found)} object logs in the pool, not 1")
+        return found[0]
+
+    def run(self, way: str, order: str, slow: int, left_out: int = SLOW) -> Ended:
+        """Copy once, with ``slow`` as the slow OSD, or ``NOBODY``.
+
+        :param left_out: OSD whose objects ``others`` of the result leaves out.
+        """
         for osd in range(OSDS):
             self.on.slow(osd, self.sizes.slow_delay if osd == slow else self.sizes.delay)
         try:
             whole = self._copy(*self._ends(way), order)
         finally:
             self._calm()
-        return self._ended(way, SLOW if slow == NOBODY else slow, whole)
+        return self._ended(way, left_out, whole)
 
     def run_moving(self, way: str, order: str) -> Ended:
         """Copy once while the slow OSD changes. ``others`` of the result covers all objects."""
@@ -191,18 +221,21 @@ class Row:
     """The runs of one round: no slow OSD, layout order, file order."""
 
     way: str
+    #: The slow OSD, or ``NOBODY`` if the slow OSD changes.
+    slow: int
     calm: Ended
     layout: Ended
     file: Ended
 
 
-def congestion(it: Bench, way: str) -> Row:
+def congestion(it: Bench, way: str, slow: int = SLOW) -> Row:
     """Run one round with a slow OSD."""
     row = Row(
         way,
-        it.run(way, "layout", NOBODY),
-        it.run(way, "layout", SLOW),
-        it.run(way, "file", SLOW),
+        slow,
+        it.run(way, "layout", NOBODY, slow),
+        it.run(way, "layout", slow, slow),
+        it.run(way, "file", slow, slow),
     )
     print(f"# {row}", flush=True)
     return row
@@ -212,6 +245,7 @@ def moving(it: Bench, way: str) -> Row:
     """Run one round: no slow OSD, then twice a slow OSD that changes."""
     row = Row(
         way,
+        NOBODY,
         it.run(way, "layout", NOBODY),
         it.run_moving(way, "layout"),
         it.run_moving(way, "file"),
@@ -251,25 +285,36 @@ def main() -> None:
     known = options("ceph_slow", "Measure copies while an OSD of a Ceph cluster is slow.")
     known.add_argument("--files", type=int, default=Sizes.files)
     known.add_argument("--ways", nargs="*", choices=WAYS, default=list(WAYS))
+    text = "the slow OSD: number 1, the OSD with the object log, or an OSD without the log"
+    known.add_argument("--slow", nargs="*", choices=CHOICES, default=["fixed"], help=text)
     given = known.parse_args()
+    if "source" in given.ways and given.slow != ["fixed"]:
+        known.error("--slow log and --slow other need --ways sink or both")
     if why := find_missing():
         raise SystemExit(why)
     sizes = Sizes(files=given.files)
     results = Results("python -m integration.bench.ceph_slow")
     results.facts["sizes"] = dataclasses.asdict(sizes)
-    rows: dict[str, list[Row]] = {"one slow OSD": [], "the slow OSD changes": []}
+    rows: dict[str, list[Row]] = {f"one slow OSD: {choice}": [] for choice in given.slow}
+    rows["the slow OSD changes"] = []
     with bench(sizes, given.folder) as it:
+        log = results.facts["OSD of the object log"] = it.log_osd()
+        osds = {"fixed": SLOW, "log": log, "other": (log + 1) % OSDS}
         for _ in range(given.rounds):
             for way in given.ways:
-                for name, measure in zip(rows, (congestion, moving), strict=True):
-                    rows[name].append(measure(it, way))
+                for choice in given.slow:
+                    rows[f"one slow OSD: {choice}"].append(congestion(it, way, osds[choice]))
+                if "fixed" in given.slow:
+                    rows["the slow OSD changes"].append(moving(it, way))
                 results.tables = {
                     name: [dataclasses.asdict(row) for row in found] for name, found in rows.items()
                 }
                 results.write(given.json)
+    print(f"\nThe object log is on osd.{log}.")
     for name, found in rows.items():
-        print(f"\n{name}")
-        show(table(found))
+        if found:
+            print(f"\n{name}")
+            show(table(found))
 
 
 if __name__ == "__main__":
