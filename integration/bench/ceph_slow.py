@@ -114,10 +114,11 @@ class Bench:
             found[name] = list(zip(*each, strict=True))
         return found
 
-    def log_osd(self) -> int:
+    def log_osd(self, way: str) -> int:
         """Copy once into the pool ``to``, and return the OSD that holds the object log.
 
-        The name of the log depends only on the target folder, so each copy uses the same OSD.
+        The name of the log depends on the source and on the target. So all copies of one way have
+        their logs on the same OSD, and copies of another way can have them on another OSD.
         """
         found: list[int] = []
         is_over = threading.Event()
@@ -130,7 +131,7 @@ class Bench:
         watcher = threading.Thread(target=watch)
         watcher.start()
         try:
-            self._copy(*self._ends("sink"), "layout")
+            self._copy(*self._ends(way), "layout")
         finally:
             is_over.set()
             watcher.join()
@@ -298,10 +299,12 @@ def main() -> None:
     rows: dict[str, list[Row]] = {f"one slow OSD: {choice}": [] for choice in given.slow}
     rows["the slow OSD changes"] = []
     with bench(sizes, given.folder) as it:
-        log = results.facts["OSD of the object log"] = it.log_osd()
-        osds = {"fixed": SLOW, "log": log, "other": (log + 1) % OSDS}
+        logs = {way: it.log_osd(way) for way in given.ways if way != "source"}
+        results.facts["OSD of the object log"] = logs
         for _ in range(given.rounds):
             for way in given.ways:
+                log = logs.get(way, SLOW)
+                osds = {"fixed": SLOW, "log": log, "other": (log + 1) % OSDS}
                 for choice in given.slow:
                     rows[f"one slow OSD: {choice}"].append(congestion(it, way, osds[choice]))
                 if "fixed" in given.slow:
@@ -310,7 +313,8 @@ def main() -> None:
                     name: [dataclasses.asdict(row) for row in found] for name, found in rows.items()
                 }
                 results.write(given.json)
-    print(f"\nThe object log is on osd.{log}.")
+    for way, log in logs.items():
+        print(f"\nThe object log of the copies {way} is on osd.{log}.")
     for name, found in rows.items():
         if found:
             print(f"\n{name}")
