@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from integration.bench import machine
+from integration.bench.begin import catch_signals
 from integration.bench.beside import (
     MIB,
     TMPFS,
@@ -397,6 +398,8 @@ def main() -> None:
     text = "MiB/s, the highest rate of the device of each OSD (needs root); 0: no limit"
     known.add_argument("--limit", type=int, default=0, help=text)
     given = known.parse_args()
+    # The limit of a device remains after the device is released, so remove it also after a signal.
+    catch_signals()
     if why := find_missing() or (limits_reason() if given.limit else ""):
         raise SystemExit(why)
     size = given.size * MIB // OBJECT * OBJECT

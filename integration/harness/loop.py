@@ -89,10 +89,10 @@ def disk(at: Path, size: int) -> Iterator[Disk]:
         run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", how, image)
         device = run("losetup", "--direct-io=on", "--show", "--find", image)
         stack.callback(run, "losetup", "--detach", device)
-        run("mount", device, at)
         made = Disk(at, device)
         stack.callback(end, at)
         stack.callback(made.unlimit)
+        run("mount", device, at)
         yield made
 
 
