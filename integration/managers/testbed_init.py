@@ -100,7 +100,8 @@ class Site:
 
 
 def _dray(*words: str) -> str:
-    done = subprocess.run([find("dray"), *words], check=True, capture_output=True, text=True)
+    # Messages of a failure go to the log of the service.
+    done = subprocess.run([find("dray"), *words], check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout
 
 
