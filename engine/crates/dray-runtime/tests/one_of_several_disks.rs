@@ -87,7 +87,6 @@ fn a_copy_that_resumes_removes_only_stray_files_of_its_own_form() {
     let [plain, on_disks] = [STRAY, STRAY_ON_DISKS].map(|name| format!("run/{name}"));
     assert_eq!(left(&dirs), [[plain.as_str()]; 3]);
     let disk = &dirs[1];
-    fs::write(disk.join(&on_disks), b"half").expect("written");
     fs::remove_dir_all(disk.join("run")).expect("removed");
     let part = || sink_setup_claiming(disk, &durable_options(), &[]).expect("a destination");
     copy_in_part_to(&from, part());
