@@ -254,6 +254,7 @@ def test_copies_to_all_disks_and_to_one_disk_keep_the_partial_files_of_each_othe
     # all disks is on the first disk.
     running = bench.start_slow_cp("--rate", RATE, *all_disks)
     before = partials(dirs)
+    assert before
     bench.cp(*one_disk(dirs[1])).expect(0)
     assert sums_of(dirs[1] / "in") == wanted
     assert before <= partials(dirs)
@@ -264,6 +265,7 @@ def test_copies_to_all_disks_and_to_one_disk_keep_the_partial_files_of_each_othe
     remove_finished(dirs)
     running = bench.start_slow_cp("--rate", RATE, *one_disk(dirs[1]))
     before = partials(dirs)
+    assert before
     bench.cp(*all_disks).expect(0)
     assert before <= partials(dirs)
     running.wait(120).expect(0)
