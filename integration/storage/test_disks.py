@@ -24,6 +24,8 @@ MARK = ".dray-disk"
 DISK_BYTES = 96 * MIB
 #: Rate of a copy that takes long enough to be interrupted.
 RATE = "16MiB"
+#: Rate of a copy that must not end before another copy of the same files.
+SLOW_RATE = "6MiB"
 INTERRUPTED = 5
 #: Maximum bytes that a resumed copy sends again: those of a sync group, and those in flight.
 TWICE_MAX = 80 * MIB
@@ -252,7 +254,7 @@ def test_copies_to_all_disks_and_to_one_disk_keep_the_partial_files_of_each_othe
 
     # A copy to the last disk begins and ends while a copy to all disks runs. The log of the copy to
     # all disks is on the first disk.
-    running = bench.start_slow_cp("--rate", RATE, *all_disks)
+    running = bench.start_slow_cp("--rate", SLOW_RATE, *all_disks)
     before = partials(dirs)
     assert before
     bench.cp(*one_disk(dirs[1])).expect(0)
@@ -263,7 +265,7 @@ def test_copies_to_all_disks_and_to_one_disk_keep_the_partial_files_of_each_othe
 
     # A copy to all disks begins and ends while a copy to the last disk runs.
     remove_finished(dirs)
-    running = bench.start_slow_cp("--rate", RATE, *one_disk(dirs[1]))
+    running = bench.start_slow_cp("--rate", SLOW_RATE, *one_disk(dirs[1]))
     before = partials(dirs)
     assert before
     bench.cp(*all_disks).expect(0)
