@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -149,11 +150,27 @@ def test_many_transfers_need_several_calls_and_then_a_longer_pause(
     assert len(site.calls) == full
 
 
+def test_a_page_with_many_silent_endpoints_waits_as_long_as_with_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "WAIT_SECONDS", 0.5)
+    watches = Watches(site.settings_of, site.client_of)
+    site.answers.clear()
+    begun = time.monotonic()
+    readings = watches.look({f"a{number}": ["t"] for number in range(8)}, None)
+    took = time.monotonic() - begun
+    site.answers.set()
+    assert len(readings) == 8
+    assert all(reading.as_of is None for reading in readings.values())
+    # One after the other, the waits would take 4 seconds.
+    assert took < 2
+
+
 def test_the_number_of_watched_connections_is_limited(site: Site) -> None:
     watches = Watches(site.settings_of, site.client_of)
-    for number in range(live.WATCHES_MAX):
-        assert watches.look(f"a{number}", None, ["t"]).problem is None
-    refused = watches.look("one_more", None, ["t"]).problem
-    assert refused is not None
-    assert refused.kind == "busy"
-    assert watches.look("a0", None, ["t"]).problem is None
+    names = [f"a{number}" for number in range(live.WATCHES_MAX)]
+    found = watches.look({name: ["t"] for name in names}, None)
+    assert [reading.problem for reading in found.values()] == [None] * live.WATCHES_MAX
+    found = watches.look({"one_more": ["t"], "a0": ["t"]}, None)
+    assert found["one_more"].problem == live.FULL
+    assert found["a0"].problem is None

@@ -131,9 +131,7 @@ class Pages:
         team = core.team_of(place.dag_id) if ids else None
         # The database is not needed while the endpoints answer.
         session.close()
-        readings = {
-            conn_id: self._watches.look(conn_id, team, each) for conn_id, each in ids.items()
-        }
+        readings = self._watches.look(ids, team)
         views = [
             view.transfer_view(
                 standing,

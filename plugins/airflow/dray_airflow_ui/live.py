@@ -61,6 +61,14 @@ class Problem(NamedTuple):
     remedy: str
 
 
+FULL = Problem(
+    "busy",
+    f"open pages already show {WATCHES_MAX} other connections",
+    "close pages that nobody needs; the next try is in a few seconds",
+)
+"""The problem of a connection for which there is no watch left."""
+
+
 class Reading(NamedTuple):
     """The last known state of transfers.
 
@@ -120,6 +128,11 @@ class Watch:
 
     def look(self, ids: Iterable[str]) -> Reading:
         """Return the state of transfers, and start a call if the last one is old enough."""
+        self.begin(ids)
+        return self.reading()
+
+    def begin(self, ids: Iterable[str]) -> None:
+        """Start a call if the last one is old enough. Never waits."""
         with self._lock:
             now = self._clock()
             self.used_at = now
@@ -131,7 +144,11 @@ class Watch:
             if self._flight is None and now >= self._next_at:
                 self._flight_at = now
                 self._flight = self._pool.submit(self._ask, list(self._wanted))
-            flight, left = self._flight, self._flight_at + WAIT_SECONDS - now
+
+    def reading(self) -> Reading:
+        """Wait for the call in flight, and return the state of the wanted transfers."""
+        with self._lock:
+            flight, left = self._flight, self._flight_at + WAIT_SECONDS - self._clock()
         if flight is not None and left > 0:
             wait([flight], timeout=left)
         with self._lock:
@@ -199,21 +216,28 @@ class Watches:
         self._lock = threading.Lock()
         self._watches: dict[tuple[str, str | None], Watch] = {}
 
-    def look(self, conn_id: str, team: str | None, ids: Iterable[str]) -> Reading:
-        """Return the state of transfers at the endpoint of a connection."""
+    def look(self, wanted: Mapping[str, Iterable[str]], team: str | None) -> dict[str, Reading]:
+        """Return the state of transfers at the endpoints of connections.
+
+        All calls start before the first wait, so that a page with many silent endpoints waits no
+        longer than a page with one.
+
+        :param wanted: ids of transfers by connection.
+        :param team: team of the DAG, if this Airflow has teams.
+        """
+        begun = {conn_id: self._begin(conn_id, team, ids) for conn_id, ids in wanted.items()}
+        return {
+            conn_id: Reading({}, problem=FULL) if watch is None else watch.reading()
+            for conn_id, watch in begun.items()
+        }
+
+    def _begin(self, conn_id: str, team: str | None, ids: Iterable[str]) -> Watch | None:
         with self._lock:
             watch = self._watches.get((conn_id, team))
             if watch is None:
                 self._drop_idle()
                 if len(self._watches) >= WATCHES_MAX:
-                    return Reading(
-                        {},
-                        problem=Problem(
-                            "busy",
-                            f"open pages already show {WATCHES_MAX} other connections",
-                            "close pages that nobody needs; the next try is in a few seconds",
-                        ),
-                    )
+                    return None
                 watch = Watch(
                     conn_id,
                     team,
@@ -224,7 +248,8 @@ class Watches:
                 self._watches[conn_id, team] = watch
             # Under the lock, so that no other request drops this watch as idle.
             watch.used_at = time.monotonic()
-        return watch.look(ids)
+        watch.begin(ids)
+        return watch
 
     def _drop_idle(self) -> None:
         for key, watch in list(self._watches.items()):
