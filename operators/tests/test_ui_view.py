@@ -124,3 +124,15 @@ def test_the_plan_uses_the_expected_end_of_the_endpoint() -> None:
     assert report["slack_seconds"] == pytest.approx(3600 - 1200 - 60 - 5)
     assert found["critical"] == ["move", "report"]
     assert "promised" not in report
+
+
+@pytest.mark.parametrize(
+    ("deadline", "seconds"),
+    [(NOW, 1e18), (datetime.min.replace(tzinfo=timezone.utc), 60.0)],
+)
+def test_a_plan_outside_the_calendar_has_one_kind_of_error(
+    deadline: datetime, seconds: float
+) -> None:
+    tasks = (Task("a", expected_seconds=seconds), Task("b", upstream=("a",), expected_seconds=9.0))
+    with pytest.raises(ArithmeticError):
+        plan_view("r", PublishedPlan(deadline, "conf", NOW, tasks), tasks, now=NOW, promises={})

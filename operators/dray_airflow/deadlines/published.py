@@ -30,6 +30,9 @@ PLAN_KEY = "dray_plan"
 TASKS_MAX = 500
 """Maximum number of tasks of a published graph. 500 tasks take about 64 KiB of JSON."""
 
+NUMBER_MAX = 10**18
+"""Maximum of a number of a published task: an exabyte, or an exabyte per second."""
+
 _NUMBERS = ("expected_seconds", "median_seconds", "bytes", "rate", "at_once")
 _COUNTS = {"runs": 0, "instances": 1, "instances_done": 0}
 
@@ -133,8 +136,10 @@ def _read_task(value: Mapping[str, Any]) -> Task:
         number = value.get(name)
         if number is None:
             continue
-        if isinstance(number, bool) or not isinstance(number, (int, float)) or number < 0:
-            raise ValueError(f"{name} is not a number of at least 0")
+        is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
+        # The comparison also refuses NaN.
+        if not is_number or not 0 <= number <= NUMBER_MAX:
+            raise ValueError(f"{name} is not a number from 0 to {NUMBER_MAX:.0e}")
         words[name] = number
     return Task(
         id=str(value["id"]),

@@ -176,7 +176,7 @@ class Pages:
                 now=datetime.now(timezone.utc),
                 promises=promises,
             )
-        except ValueError as error:
+        except (ValueError, ArithmeticError) as error:
             return {"plan": None, "why": f"the plan in the XCom dray_plan is invalid: {error}"}
         return {"plan": plan, "why": "", "problems": transfers["problems"]}
 

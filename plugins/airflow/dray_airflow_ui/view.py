@@ -230,6 +230,7 @@ def plan_view(
     :param tasks: the published tasks with their current states.
     :param promises: the transfers of each task, as :func:`transfer_view` returns them.
     :raises ValueError: if the published tasks are not a graph.
+    :raises ArithmeticError: if their times do not fit into a calendar.
     """
     plan = plan_deadlines(tasks, deadline=published.deadline, now=now)
     ends = {task.id: _with_end(task, promises.get(task.id, ())) for task in tasks}
