@@ -97,6 +97,14 @@ def test_wheel_holds_what_it_should_and_nothing_else(wheel: Path) -> None:
         "dray/testing/scripted.py",
         "dray/py.typed",
         "dray_airflow/py.typed",
+        "dray_airflow_ui/plugin.py",
+        "dray_airflow_ui/py.typed",
+        "dray_airflow_ui/static/index.html",
+        "dray_airflow_ui/static/page.css",
+        "dray_airflow_ui/static/page.js",
+        "dray_airflow_ui/static/plan.js",
+        "dray_airflow_ui/static/text.js",
+        "dray_airflow_ui/static/transfers.js",
         "dray_fts/__main__.py",
         "dray_fts/py.typed",
         "dray_globus/executor.py",
@@ -139,7 +147,15 @@ def test_sdist_holds_the_sources_and_no_build_products(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = [name.partition("/")[2] for name in archive.getnames()]
     assert {"VERSION", "setup.cfg", "engine/Cargo.toml", "engine/Cargo.lock"} <= set(names)
-    products = [name for name in names if name.startswith("engine/target/") or name.endswith(".so")]
+    pages = "plugins/airflow/dray_airflow_ui/static"
+    console = "engine/crates/dray-endpoint/console"
+    wanted = {f"{pages}/index.html", f"{pages}/page.js", f"{console}/built/app.js"}
+    assert wanted <= set(names)
+    products = [
+        name
+        for name in names
+        if name.startswith(("engine/target/", f"{console}/node_modules/")) or name.endswith(".so")
+    ]
     assert products == []
 
 
