@@ -79,6 +79,12 @@ def test_another_xcom_is_no_transfer(value: object) -> None:
     assert read_standing(value) is None
 
 
+def test_each_id_that_an_endpoint_accepts_is_an_id() -> None:
+    found = read_standing({"id": "run:7_a.b-C"})
+    assert found is not None
+    assert found.id == "run:7_a.b-C"
+
+
 def test_fields_of_other_types_are_dropped() -> None:
     found = read_standing({"id": "t", "state": ["x"], "bytes_durable": True, "files_done": -3})
     assert found is not None

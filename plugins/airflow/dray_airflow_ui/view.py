@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Standing", "plan_view", "problem_view", "read_standing", "safe_link", "transfer_view"]
 
-ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 """The ids that endpoints accept."""
 FAILURES_MAX = 10
 SOURCES_MAX = 5
