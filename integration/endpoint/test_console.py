@@ -249,14 +249,20 @@ def test_the_token_stays_in_memory(chromium: Browser, site: Endpoint, client: Cl
 def test_the_page_continues_after_a_restart_of_the_endpoint(
     chromium: Browser, site: Endpoint, client: Client
 ) -> None:
+    later = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=1)
+    shown = "[...document.querySelectorAll('.row a')].some(a => a.innerText === arguments[0])"
     log_in(chromium, site)
+    client.submit(Request("/data/a", "/data/a2", id="before", not_before=later))
+    chromium.wait(shown, "before")
     site.stop()
     chromium.wait_text("The connection is lost.")
+    chromium.wait("document.querySelector('main [role=alert]') !== null")
     site.start()
     chromium.wait("document.querySelector('.connection.live') !== null")
-    later = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=1)
+    # The message of the lost endpoint does not remain.
+    chromium.wait("document.querySelector('main [role=alert]') === null")
     client.submit(Request("/data/a", "/data/b", id="after", not_before=later))
-    chromium.wait("[...document.querySelectorAll('.row a')].some(a => a.innerText === 'after')")
+    chromium.wait(shown, "after")
 
 
 def test_the_console_is_served_only_if_it_is_configured(

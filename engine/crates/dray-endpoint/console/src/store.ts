@@ -54,6 +54,8 @@ export class Store {
   readonly #stale = new Set<string>();
   #isDrawn = true;
   #queryTimer: number | undefined;
+  #queryPause = QUERY_PAUSE_MS;
+  #queryError: CallError | null = null;
   #loads = 0;
   #last: number | null = null;
 
@@ -141,7 +143,7 @@ export class Store {
     this.#queryTimer = window.setTimeout(() => {
       this.#queryTimer = undefined;
       void this.#query();
-    }, QUERY_PAUSE_MS);
+    }, this.#queryPause);
   }
 
   async #query(): Promise<void> {
@@ -153,9 +155,13 @@ export class Store {
         else if (this.rows.has(id) || this.has(transfer)) this.rows.set(id, transfer);
       }
       this.#trim();
+      this.#queryPause = QUERY_PAUSE_MS;
+      if (this.error === this.#queryError) this.error = null;
     } catch (error) {
       for (const id of ids) this.#stale.add(id);
+      this.#queryPause = Math.min(2 * this.#queryPause, RECONNECT_MS_MAX);
       this.#failed(error);
+      this.#queryError = this.error;
     }
     const [next] = this.#stale;
     if (next !== undefined && !this.#stopping.signal.aborted) this.refresh(next);
@@ -170,8 +176,9 @@ export class Store {
         const opened = (): void => {
           pause = RECONNECT_MS_MIN;
           this.connection = "live";
-          // Without a last event the page does not know the events before this moment.
-          if (this.#last === null) void this.load();
+          // Without a last event the page does not know the events before this moment. After an
+          // error, a new list replaces its message.
+          if (this.#last === null || this.error !== null) void this.load();
           this.#changed();
         };
         await this.#api.events(this.#last, signal, opened, (event) => this.#hear(event));
