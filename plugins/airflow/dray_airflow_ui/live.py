@@ -36,11 +36,11 @@ PAUSE_SECONDS = 5.0
 WAIT_SECONDS = 1.0
 """Time for which a page waits for a call. Afterwards it shows the last known state."""
 KEPT_SECONDS = 30.0
-"""Time after the last request for a transfer for which the watch still asks for it."""
+"""Time for which a watch asks about a transfer after the last request for this transfer."""
 IDS_MAX = 200
 """Ids in one call. An answer has at most 16 MiB, and a request of a transfer at most 64 KiB."""
 WANTED_MAX = 2000
-"""Maximum number of transfers for which one watch asks."""
+"""Maximum number of transfers that one watch asks about."""
 WATCHES_MAX = 50
 """Maximum number of watched connections."""
 THREADS = 4
@@ -246,7 +246,7 @@ class Watches:
                     pool=self._pool,
                 )
                 self._watches[conn_id, team] = watch
-            # Under the lock, so that no other request drops this watch as idle.
+            # Set the time under the lock, so that no other request drops this watch as idle.
             watch.used_at = time.monotonic()
         watch.begin(ids)
         return watch

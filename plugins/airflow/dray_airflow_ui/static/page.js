@@ -1,4 +1,4 @@
-// Reads the names in the address of the page, and asks the API server again and again.
+// Reads the names in the address of the page, and asks the API server every few seconds.
 
 import { drawPlan } from "./plan.js";
 import { named, shortTime } from "./text.js";
@@ -43,8 +43,8 @@ async function ask(what, tags) {
     throw new Refusal("Your session in Airflow has ended. Log in to Airflow again.");
   }
   if (answer.status === 403) {
-    throw new Refusal("You may not see this page. Ask an administrator of Airflow for permission " +
-      "to read the runs, the task instances and the XComs of this DAG.");
+    throw new Refusal("You have no permission to see this page. Ask an administrator of Airflow " +
+      "for permission to read the runs, the task instances and the XComs of this DAG.");
   }
   if (!answer.ok) {
     const said = await answer.json().catch(() => ({}));
@@ -55,7 +55,7 @@ async function ask(what, tags) {
   return answer.json();
 }
 
-// Readers of the screen announce each change of the status, so it changes only with its meaning.
+// Screen readers announce each change of the status, so it changes only with its meaning.
 function say(text, kind) {
   const status = find("status");
   if (status.textContent !== text) status.textContent = text;

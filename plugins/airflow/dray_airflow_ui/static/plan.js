@@ -168,7 +168,7 @@ function summary(plan) {
   let end = `Expected end: ${span(Math.abs(plan.slack_seconds))} ` +
     `${isLate ? "after" : "before"} the deadline.`;
   if (isOver) {
-    end = "All tasks that the deadline waits for have ended.";
+    end = "All tasks that count for the deadline have ended.";
   } else if (!isLate && plan.rate_common) {
     // The plan stretches transfers of unknown duration until the deadline.
     end = "The run meets its deadline if its next transfers get at least " +
@@ -196,7 +196,8 @@ export function drawPlan(place, answer, isWholeDag) {
     ? element("h2", {}, "Run ", named(answer.plan.run_id)) : element("h2", {}, "Deadline plan");
   if (answer.plan === null) {
     place.replaceChildren(head, element("p", {}, answer.why || "There is no plan yet. A run has a " +
-      "plan if it has a deadline, and if one of its transfer tasks has started."));
+      "plan if it has a deadline, and if one of its transfer tasks or its DrayAdmitOperator has " +
+      "started. A DAG of more than 500 tasks has no plan."));
     return;
   }
   place.replaceChildren(head, summary(answer.plan), graph(answer.plan), table(answer.plan));

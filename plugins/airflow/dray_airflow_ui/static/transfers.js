@@ -19,7 +19,7 @@ export function drawTransfers(place, answer) {
   }
   if (answer.left_out > 0) {
     cards.push(element("p", {}, `${answer.left_out} older transfers of this run are not shown. ` +
-      "The page Transfer of a task shows the transfers of this task."));
+      "The page Transfer of a task shows the transfers of that task."));
   }
   if (answer.unreadable > 0) {
     cards.push(element("p", {}, `The XCom dray_transfer of ${answer.unreadable} tasks is not ` +
