@@ -2,9 +2,9 @@
 
 The audit fails if a crate has a licence outside the allow list, if a crate does not come from
 crates.io, or if a crate that may exist only once exists twice. It also fails if a Python package is
-not pinned or not listed, or if an npm package is not pinned or has another licence.
-docs/decisions/0002-dependency-audit.md explains why cargo-deny is not
-used.
+not pinned or not listed, if an npm package is not pinned, or if the licence of an npm package is
+not on the allow list.
+docs/decisions/0002-dependency-audit.md explains why cargo-deny is not used.
 """
 
 from __future__ import annotations
