@@ -28,7 +28,7 @@ DOMAINS = {
 def make_database(vos: Sequence[str] = ()) -> None:
     """Create the tables, the VOs, and the root account of each VO as administrator.
 
-    What an earlier call has created is kept, also if this call did not end.
+    The function keeps everything that an earlier call created, even if that call was interrupted.
 
     :param vos: VOs in addition to the base VO, for a Rucio in multi-VO mode.
     """
@@ -72,7 +72,7 @@ def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> No
     """Create RSEs. Set the distance 1 for the pairs ``distances``, by default for all pairs.
 
     By default, an RSE is a folder. The key ``protocol`` of an RSE overrides fields of its protocol.
-    What an earlier call has created is kept, also if this call did not end.
+    The function keeps everything that an earlier call created, even if that call was interrupted.
     """
     from rucio.common.exception import Duplicate
 
