@@ -171,7 +171,7 @@ def test_the_site_hides_transfers_of_other_owners(chromium: Browser, site: Endpo
     chromium.wait_text("2 promises of other owners")
     chromium.wait_text("1 session of another owner")
     chromium.wait("document.querySelectorAll('a[href=\"#/transfers/bobs\"]').length === 1")
-    chromium.wait_text("You have no versions on this tier.")
+    chromium.wait_text("This tier has no versions that you may see.")
     text = chromium.text()
     assert "promised0" not in text
     assert "alice" not in text

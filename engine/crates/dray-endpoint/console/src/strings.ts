@@ -27,7 +27,7 @@ export const filter = {
   terminal: "Ended",
 };
 
-/** What a transfer waits for most of the time, and a remedy (docs/how-to/scripts.md). */
+/** The step that takes most of a transfer's time, and a remedy (docs/how-to/scripts.md). */
 export const bottleneck: Record<Stage, { cause: string; remedy: string }> = {
   list: {
     cause: "The transfer waits for the listing of the source folder.",
@@ -63,7 +63,7 @@ export const bottleneck: Record<Stage, { cause: string; remedy: string }> = {
   },
   arrival: {
     cause: "The destination waits for data.",
-    remedy: "Look at the source and at the network.",
+    remedy: "Check the source and the network.",
   },
   write: {
     cause: "The transfer waits for writes of the destination's storage.",
@@ -80,12 +80,12 @@ export const bottleneck: Record<Stage, { cause: string; remedy: string }> = {
 };
 
 export const reason: Record<Reason, string> = {
-  not_before: "Its start time has not come.",
-  planned: "It gets the rate that its promise needs.",
-  spare: "It gets more than its promise needs, from unused rate.",
-  short: "It gets less than its promise needs, because a resource provides less now.",
-  ceiling: "It gets the highest rate that it may use.",
-  suspended: "No rate is planned for it now, and no unused rate is left.",
+  not_before: "The start time of the transfer is in the future.",
+  planned: "The transfer gets the rate that its promise needs.",
+  spare: "The transfer gets more than its promise needs, from unused rate.",
+  short: "The transfer gets less than its promise needs, because a resource provides less now.",
+  ceiling: "The transfer gets the highest rate that it may use.",
+  suspended: "No rate is planned for the transfer now, and no unused rate is left.",
 };
 
 export const target: Record<TargetState, string> = {
@@ -272,7 +272,7 @@ export const text = {
         `${missing} should be free and cannot be freed. Unpin copies, or wait for demotions.`,
       device: (root: string) => `The root ${root} cannot be reached.`,
       versions: "Versions",
-      noVersions: "You have no versions on this tier.",
+      noVersions: "This tier has no versions that you may see.",
       columns: ["Version", "Size", "State", "Last use", "Next"],
       victim: "may be deleted from the fast root",
       kept: (why: string) => `kept: ${why}`,
@@ -283,7 +283,8 @@ export const text = {
       columns: ["Transfer", "Owner", "Time line", "Deadline", "Planned rate"],
       axis: (last: string) => `The time lines begin now and end ${last}.`,
       label: (start: string, deadline: string) => `must run from ${start}, due ${deadline}`,
-      late: (start: string, deadline: string) => `will miss its deadline, due ${deadline}; ${start}`,
+      late: (cause: string, deadline: string) =>
+        `will miss its deadline, due ${deadline}; cause: ${cause}`,
       rateOnly: (rate: string) => `at least ${rate}`,
       hidden: (count: number) =>
         count === 1 ? "1 promise of another owner" : `${count} promises of other owners`,
@@ -362,7 +363,6 @@ export const text = {
     change: "Change",
     changed: "The endpoint has accepted the change.",
     nothing: "Nothing is changed.",
-    refused: "The endpoint refused.",
     offer: (when: string) => `The earliest deadline that the endpoint can promise is ${when}.`,
     needs: (needed: string, available: string) =>
       `The request needs ${needed}; the endpoint can promise ${available}.`,
