@@ -19,7 +19,7 @@ pub(super) async fn list(
     Query(query): Query<TargetsQuery>,
 ) -> Answer<Json<TargetList>> {
     let is_seen = |moving: &Moving| match &query.transfer {
-        // Any caller may see the sums: they have names of targets, but no id, owner or path.
+        // Any caller may see the sums over all sessions.
         None => true,
         Some(id) => {
             let is_permitted = caller.is_administrator || moving.owner == caller.owner;

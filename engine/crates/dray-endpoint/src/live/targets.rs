@@ -68,8 +68,8 @@ fn joined(reports: &[(End, Vec<TargetLoad>)]) -> Vec<TargetAnswer> {
 }
 
 impl Live {
-    /// Returns the storage targets that those running sessions use for which `is_meant` returns
-    /// true, by end and name.
+    /// Returns the storage targets of the running sessions for which `is_meant` returns true, by
+    /// end and name.
     #[must_use]
     pub fn targets(&self, is_meant: impl Fn(&Moving) -> bool) -> Vec<TargetAnswer> {
         let all = self.all();
