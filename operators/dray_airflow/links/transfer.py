@@ -74,8 +74,8 @@ def standing(endpoint: str, show: str, transfer: Transfer, connection: str = "")
 
     :param endpoint: address of the endpoint or of the service that moves the files.
     :param show: command or page that shows the transfer.
-    :param connection: name of the Airflow connection with which the endpoint can be asked. Empty:
-        the files are moved by another service.
+    :param connection: name of the Airflow connection to the endpoint. Empty if another service
+        moves the files.
     """
     found: dict[str, Any] = {
         "id": transfer.id,
