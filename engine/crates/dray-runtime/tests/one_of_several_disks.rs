@@ -17,9 +17,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Names of partial files that are in no log.
-const STRAY: &str = ".dray-0123456789abcdef.part";
-const STRAY_ON_DISKS: &str = ".dray-0123456789abcdef.disks.part";
+/// Returns the paths of two partial files that are in no log: of the plain form, and of the form
+/// for several disks. Names are random, so each disk has other names.
+fn strays(disk: usize) -> [String; 2] {
+    let name = format!("run/.dray-0123456789abcde{disk:x}");
+    [format!("{name}.part"), format!("{name}.disks.part")]
+}
 
 /// Copies `from` to the folder of one disk.
 fn copy_to_disk(from: &Path, disk: &Path) {
@@ -78,23 +81,24 @@ fn a_copy_that_resumes_removes_only_stray_files_of_its_own_form() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, dirs) = (three_files(scratch.path()), disks(scratch.path()));
     copy_in_part_to(&from, sink_of(&dirs));
-    for dir in &dirs {
-        for name in [STRAY, STRAY_ON_DISKS] {
-            fs::write(dir.join("run").join(name), b"half").expect("written");
+    for (number, dir) in dirs.iter().enumerate() {
+        for path in strays(number) {
+            fs::write(dir.join(path), b"half").expect("written");
         }
     }
     copy_to(&from, sink_of(&dirs));
-    let [plain, on_disks] = [STRAY, STRAY_ON_DISKS].map(|name| format!("run/{name}"));
-    assert_eq!(left(&dirs), [[plain.as_str()]; 3]);
+    let kept = [0, 1, 2].map(|number| strays(number).into_iter().take(1).collect::<Vec<_>>());
+    assert_eq!(left(&dirs), kept);
     let disk = &dirs[1];
     fs::remove_dir_all(disk.join("run")).expect("removed");
     let part = || sink_setup_claiming(disk, &durable_options(), &[]).expect("a destination");
     copy_in_part_to(&from, part());
-    for name in [&plain, &on_disks] {
-        fs::write(disk.join(name), b"half").expect("written");
+    let paths = strays(1);
+    for path in &paths {
+        fs::write(disk.join(path), b"half").expect("written");
     }
     copy_to_disk(&from, disk);
-    assert_eq!(left(&dirs)[1], [on_disks]);
+    assert_eq!(left(&dirs)[1], paths[1..]);
 }
 
 /// A store wrapper that fails each publication.
