@@ -168,9 +168,17 @@ def test_a_page_with_many_silent_endpoints_waits_as_long_as_with_one(
 
 def test_the_number_of_watched_connections_is_limited(site: Site) -> None:
     watches = Watches(site.settings_of, site.client_of)
-    names = [f"a{number}" for number in range(live.WATCHES_MAX)]
-    found = watches.look({name: ["t"] for name in names}, None)
-    assert [reading.problem for reading in found.values()] == [None] * live.WATCHES_MAX
+    for name in (f"a{number}" for number in range(live.WATCHES_MAX)):
+        assert watches.look({name: ["t"]}, None)[name].problem is None
     found = watches.look({"one_more": ["t"], "a0": ["t"]}, None)
     assert found["one_more"].problem == live.FULL
     assert found["a0"].problem is None
+
+
+def test_a_run_with_many_connections_leaves_watches_to_other_runs(site: Site) -> None:
+    watches = Watches(site.settings_of, site.client_of)
+    found = watches.look({f"a{number}": ["t"] for number in range(live.WATCHES_MAX)}, None)
+    shown = [conn_id for conn_id, reading in found.items() if reading.problem is None]
+    assert shown == [f"a{number}" for number in range(live.CONNECTIONS_MAX)]
+    assert found[f"a{live.CONNECTIONS_MAX}"].problem is live.LEFT_OUT
+    assert watches.look({"other": ["t"]}, None)["other"].problem is None

@@ -7,6 +7,7 @@ has at most one call in flight. A page never waits longer than :data:`WAIT_SECON
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import threading
 import time
@@ -43,6 +44,11 @@ WANTED_MAX = 2000
 """Maximum number of transfers that one watch asks about."""
 WATCHES_MAX = 50
 """Maximum number of watched connections."""
+CONNECTIONS_MAX = 10
+"""Maximum number of connections in one answer.
+
+A task can publish any connection names. With this bound, one run cannot take all watches.
+"""
 THREADS = 4
 """Threads that call endpoints. The number is estimated: a call to a live endpoint takes
 milliseconds, and four unreachable endpoints occupy the threads for half of the time."""
@@ -67,6 +73,12 @@ FULL = Problem(
     "close pages that nobody needs; the next try is in a few seconds",
 )
 """The problem of a connection for which there is no watch left."""
+LEFT_OUT = Problem(
+    "busy",
+    f"the page shows the live state through {CONNECTIONS_MAX} connections, and this run has more",
+    "open the page of one task",
+)
+"""The problem of a connection that is left out of an answer."""
 
 
 class Reading(NamedTuple):
@@ -225,11 +237,14 @@ class Watches:
         :param wanted: ids of transfers by connection.
         :param team: team of the DAG, if this Airflow has teams.
         """
-        begun = {conn_id: self._begin(conn_id, team, ids) for conn_id, ids in wanted.items()}
-        return {
+        shown = dict(itertools.islice(wanted.items(), CONNECTIONS_MAX))
+        begun = {conn_id: self._begin(conn_id, team, ids) for conn_id, ids in shown.items()}
+        readings = {
             conn_id: Reading({}, problem=FULL) if watch is None else watch.reading()
             for conn_id, watch in begun.items()
         }
+        left_out = Reading({}, problem=LEFT_OUT)
+        return {conn_id: readings.get(conn_id, left_out) for conn_id in wanted}
 
     def _begin(self, conn_id: str, team: str | None, ids: Iterable[str]) -> Watch | None:
         with self._lock:
