@@ -9,6 +9,7 @@
 //! no credentials.
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
@@ -16,7 +17,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use ring::digest::{SHA256, digest};
 use std::fmt::Write;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 const PAGE: &str = include_str!("../console/built/index.html");
 const SCRIPT: &str = include_str!("../console/built/app.js");
@@ -60,7 +61,8 @@ struct File {
     kind: &'static str,
     caching: &'static str,
     tag: String,
-    text: Arc<str>,
+    /// Content. All answers share its memory.
+    content: Bytes,
 }
 
 static FILES: LazyLock<Vec<File>> = LazyLock::new(files);
@@ -80,7 +82,7 @@ fn file(name: &str, kind: &'static str, caching: &'static str, text: &str) -> Fi
         kind,
         caching,
         tag: format!("\"{}\"", hex(text)),
-        text: text.into(),
+        content: Bytes::from(text.to_owned()),
     }
 }
 
@@ -136,7 +138,7 @@ fn answer(name: &str, headers: &HeaderMap) -> Response {
         return (StatusCode::NOT_MODIFIED, GUARDS, caching).into_response();
     }
     let kind = [(header::CONTENT_TYPE, file.kind)];
-    (GUARDS, caching, kind, file.text.to_string()).into_response()
+    (GUARDS, caching, kind, file.content.clone()).into_response()
 }
 
 async fn page(headers: HeaderMap) -> Response {
