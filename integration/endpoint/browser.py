@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +36,9 @@ def missing() -> str | None:
     """Return the reason why there is no browser on this host, or None."""
     lacking = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
     return f"no {' and no '.join(lacking)} on PATH; tools/bootstrap.sh test" if lacking else None
+
+
+needs_browser = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
 
 class Browser:

@@ -6,10 +6,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
-from integration.endpoint import browser
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -19,8 +15,6 @@ if TYPE_CHECKING:
 #: A name that is a script in HTML, and a name whose end would be shown in the reverse order.
 SCRIPT = "<img src=x onerror=\"document.title='owned'\">"
 REVERSED = "run\u202etxt.exe"
-
-needs_browser = pytest.mark.skipif(browser.missing() is not None, reason=browser.missing() or "")
 
 
 def page_url(site: Endpoint) -> str:

@@ -11,12 +11,12 @@ import httpx
 import pytest
 
 from dray.client import ListedFile, Request, Selection
+from integration.endpoint.browser import needs_browser
 from integration.endpoint.console import (
     REVERSED,
     SCRIPT,
     keep_picture,
     log_in,
-    needs_browser,
     page_url,
 )
 

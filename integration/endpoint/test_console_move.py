@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dray.testing.endpoints import Root
-from integration.endpoint.console import REVERSED, SCRIPT, keep_picture, log_in, needs_browser
+from integration.endpoint.browser import needs_browser
+from integration.endpoint.console import REVERSED, SCRIPT, keep_picture, log_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable

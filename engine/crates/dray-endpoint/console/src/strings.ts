@@ -287,7 +287,7 @@ export const text = {
         `will miss its deadline, due ${deadline}; cause: ${cause}`,
       rateOnly: (rate: string) => `at least ${rate}`,
       hidden: (count: number) =>
-        count === 1 ? "1 promise of another owner" : `${count} promises of other owners`,
+        count === 1 ? "1 promise is not shown." : `${count} promises are not shown.`,
     },
     owners: {
       heading: "Owners",
@@ -302,7 +302,7 @@ export const text = {
       there: "the other end",
       held: "held",
       hidden: (count: number) =>
-        count === 1 ? "1 session of another owner" : `${count} sessions of other owners`,
+        count === 1 ? "1 session is not shown." : `${count} sessions are not shown.`,
     },
   },
   move: {
