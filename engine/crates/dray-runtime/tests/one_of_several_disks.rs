@@ -134,6 +134,7 @@ fn a_copy_to_the_first_disk_keeps_the_log_of_all_disks() {
     local::run(source, sink, &Notes::default(), |_| {}).expect("started");
     let before = left(&dirs);
     assert_eq!(partials(&before)[0], 0, "{before:?}");
+    assert_eq!(partials(&before).iter().sum::<usize>(), 1, "{before:?}");
     assert!(before[0].iter().any(|name| name.ends_with(".log")));
     copy_to_disk(&from, &dirs[0]);
     assert_eq!(left(&dirs), before);
