@@ -13,7 +13,7 @@ from dray.client import Transfer
 from dray.errors import DrayTemporaryError
 from dray_airflow.hooks.dray import Settings
 from dray_airflow_ui import live
-from dray_airflow_ui.live import Watch, Watches
+from dray_airflow_ui.live import Reading, Watch, Watches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -71,10 +71,16 @@ def watch(site: Site) -> Iterator[Watch]:
         site.answers.set()
 
 
+def look(watch: Watch, ids: Iterable[str]) -> Reading:
+    """Do what a page does: start a call if the last one is old enough, and read the state."""
+    watch.begin(ids)
+    return watch.reading()
+
+
 def test_many_pages_cause_one_call_a_second(site: Site, watch: Watch) -> None:
     for step in range(50):
         site.now = step / 10
-        found = watch.look([f"t{page}" for page in range(20)])
+        found = look(watch, [f"t{page}" for page in range(20)])
         assert len(found.transfers) == 20
     # 4.9 seconds: a call at 0, and one after each full second.
     assert len(site.calls) == 5
@@ -84,13 +90,13 @@ def test_many_pages_cause_one_call_a_second(site: Site, watch: Watch) -> None:
 def test_a_page_gets_the_last_state_while_an_endpoint_is_silent(
     site: Site, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch.look(["t"])
+    look(watch, ["t"])
     site.answers.clear()
     site.now = 2.0
     monkeypatch.setattr(live, "WAIT_SECONDS", 0.01)
-    assert set(watch.look(["t"]).transfers) == {"t"}
+    assert set(look(watch, ["t"]).transfers) == {"t"}
     site.now = 3.0
-    assert set(watch.look(["t", "new"]).transfers) == {"t"}
+    assert set(look(watch, ["t", "new"]).transfers) == {"t"}
     # The second page has joined the call that was in flight.
     assert len(site.calls) == 2
 
@@ -98,7 +104,7 @@ def test_a_page_gets_the_last_state_while_an_endpoint_is_silent(
 def test_an_error_is_shown_with_cause_and_remedy_and_delays_the_next_call(
     site: Site, watch: Watch
 ) -> None:
-    watch.look(["t"])
+    look(watch, ["t"])
     site.now = 2.0
     site.error = DrayTemporaryError(
         "cannot look up transfers at a:1: connection refused",
@@ -110,43 +116,43 @@ def test_an_error_is_shown_with_cause_and_remedy_and_delays_the_next_call(
         cause="connection refused",
         remedy="",
     )
-    found = watch.look(["t"])
+    found = look(watch, ["t"])
     assert found.problem is not None
     assert "connection refused" in found.problem.message
     assert "check that drayd runs" in found.problem.remedy
     assert found.transfers["t"] is not None
     site.now = 6.9
-    watch.look(["t"])
+    look(watch, ["t"])
     assert len(site.calls) == 2
     site.error, site.now = None, 7.1
-    assert watch.look(["t"]).problem is None
+    assert look(watch, ["t"]).problem is None
 
 
 def test_an_unexpected_error_is_not_shown(site: Site, watch: Watch) -> None:
     site.error = RuntimeError("the password is secret")
-    problem = watch.look(["t"]).problem
+    problem = look(watch, ["t"]).problem
     assert problem is not None
     assert "secret" not in str(problem)
     assert "RuntimeError" in problem.message
 
 
 def test_forgotten_transfers_are_not_asked_for(site: Site, watch: Watch) -> None:
-    watch.look(["old"])
+    look(watch, ["old"])
     site.now = live.KEPT_SECONDS + 1
-    watch.look(["new", "lost"])
+    look(watch, ["new", "lost"])
     assert site.calls == [1, 2]
-    assert watch.look(["new", "lost"]).transfers["lost"] is None
+    assert look(watch, ["new", "lost"]).transfers["lost"] is None
 
 
 def test_many_transfers_need_several_calls_and_then_a_longer_pause(
     site: Site, watch: Watch
 ) -> None:
     wanted = [f"t{number}" for number in range(live.WANTED_MAX + 100)]
-    watch.look(wanted)
+    look(watch, wanted)
     full = live.WANTED_MAX // live.IDS_MAX
     assert site.calls == [live.IDS_MAX] * full
     site.now = full - 0.5
-    watch.look(wanted)
+    look(watch, wanted)
     assert len(site.calls) == full
 
 
@@ -182,3 +188,17 @@ def test_a_run_with_many_connections_leaves_watches_to_other_runs(site: Site) ->
     assert shown == [f"a{number}" for number in range(live.CONNECTIONS_MAX)]
     assert found[f"a{live.CONNECTIONS_MAX}"].problem is live.LEFT_OUT
     assert watches.look({"other": ["t"]}, None)["other"].problem is None
+
+
+def test_a_connection_that_fails_to_close_does_not_stop_the_calls(
+    site: Site, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(_: object) -> None:
+        raise OSError("broken")
+
+    monkeypatch.setattr(Site, "close", close)
+    look(watch, ["t"])
+    site.error, site.now = RuntimeError("lost"), 2.0
+    assert look(watch, ["t"]).problem is not None
+    site.error, site.now = None, 2.0 + live.PAUSE_SECONDS
+    assert look(watch, ["t"]).problem is None

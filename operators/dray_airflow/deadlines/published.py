@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dray_airflow.deadlines.states import progress_of, whole_progress
-from dray_airflow.deadlines.task import Task
+from dray_airflow.deadlines.task import ENDED, Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -66,7 +66,7 @@ class PublishedPlan:
         def renew(task: Task) -> Task:
             rows = [progress_of(state) for state in states.get(task.id, ())]
             count = max(task.instances, len(rows))
-            ended = sum(row in ("done", "skipped", "failed") for row in rows)
+            ended = sum(row in ENDED for row in rows)
             return replace(
                 task,
                 state=whole_progress(rows),

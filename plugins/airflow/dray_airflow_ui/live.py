@@ -6,6 +6,7 @@ has at most one call in flight. A page never waits longer than :data:`WAIT_SECON
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import logging
@@ -138,11 +139,6 @@ class Watch:
         with self._lock:
             return self._flight is None and self._clock() - self.used_at > KEPT_SECONDS
 
-    def look(self, ids: Iterable[str]) -> Reading:
-        """Return the state of transfers, and start a call if the last one is old enough."""
-        self.begin(ids)
-        return self.reading()
-
     def begin(self, ids: Iterable[str]) -> None:
         """Start a call if the last one is old enough. Never waits."""
         with self._lock:
@@ -205,8 +201,11 @@ class Watch:
 
     def _disconnect(self) -> None:
         if self._client is not None:
-            self._client[1].close()
+            _, client = self._client
             self._client = None
+            # A broken connection can fail to close. It is not used again.
+            with contextlib.suppress(Exception):
+                client.close()
 
     def close(self) -> None:
         """Close the connection to the endpoint. No call may be in flight."""

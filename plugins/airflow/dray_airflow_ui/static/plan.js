@@ -84,15 +84,19 @@ function lines(each) {
 
 function promise(each) {
   if (!each.promised_finish) return "";
-  if (each.miss) return "will miss its deadline";
+  if (each.miss) return isOver(each) ? "missed its deadline" : "will miss its deadline";
   const by = shortTime(new Date(each.promised_finish));
   return each.promised ? `promised for ${by}` : `not promised for ${by}`;
+}
+
+function isOver(each) {
+  return ["done", "skipped", "failed"].includes(each.state);
 }
 
 function tone(each) {
   if (each.state === "failed") return "bad";
   if (each.miss || each.slack_seconds < 0) return "late";
-  if (each.state === "done" || each.state === "skipped") return "ended";
+  if (isOver(each)) return "ended";
   return each.is_critical ? "critical" : "";
 }
 
@@ -153,7 +157,7 @@ function table(plan) {
     element("td", {}, each.latest_finish ? clock(each.latest_finish) : ""),
     element("td", {}, each.latest_finish ? `${span(each.seconds)} (${each.basis})` : ""),
     element("td", {}, each.latest_finish ? span(each.slack_seconds) : ""),
-    element("td", {}, each.miss ? `missed: ${each.miss}` : promise(each))));
+    element("td", {}, each.miss ? `${promise(each)}: ${each.miss}` : promise(each))));
   return element("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "Table" },
     element("table", {},
       element("caption", {}, "Times of the tasks"),

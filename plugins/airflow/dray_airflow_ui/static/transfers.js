@@ -109,7 +109,8 @@ function list(rows, kind) {
 function warning(each) {
   const lines = [];
   if (each.miss) {
-    lines.push(element("p", {}, element("strong", {}, "The deadline will be missed: "),
+    lines.push(element("p", {}, element("strong", {},
+        ENDED.has(each.state) ? "The deadline was missed: " : "The deadline will be missed: "),
       named(each.miss), each.earliest_finish ? ". Earliest end: " : "",
       each.earliest_finish ? clock(each.earliest_finish) : null));
   }
