@@ -178,6 +178,17 @@ def table(samples: Sequence[Sample], case: str, base: str) -> list[str]:
     return lines
 
 
+def command_of(known: argparse.ArgumentParser, given: argparse.Namespace) -> str:
+    """Return the command with its arguments, except the places of files on this host."""
+    words = [known.prog]
+    for name, value in vars(given).items():
+        if name not in ("json", "folder") and value != known.get_default(name):
+            values = value if isinstance(value, list) else [value]
+            words.append(f"--{name.replace('_', '-')}")
+            words += [str(each) for each in values if each is not True]
+    return " ".join(words)
+
+
 def show(lines: Sequence[str]) -> None:
     """Print the lines of a table."""
     print("\n" + "\n".join(lines) + "\n", flush=True)

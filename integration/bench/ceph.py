@@ -25,6 +25,7 @@ from integration.bench.beside import (
     TMPFS,
     Results,
     Way,
+    command_of,
     find_engine,
     options,
     run_all,
@@ -403,9 +404,7 @@ def main() -> None:
     if why := find_missing() or (limits_reason() if given.limit else ""):
         raise SystemExit(why)
     size = given.size * MIB // OBJECT * OBJECT
-    words = f"--size {given.size}{' --no-servers' if given.no_servers else ''}"
-    words += f" --limit {given.limit}" if given.limit else ""
-    results = Results(f"python -m integration.bench.ceph {words}")
+    results = Results(command_of(known, given))
     has_servers, limit = not given.no_servers, given.limit * MIB
     facts = results.facts
     with speed(given.folder, size, facts, has_servers=has_servers, limit=limit) as it:

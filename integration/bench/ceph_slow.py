@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from integration.bench.beside import TMPFS, Results, find_engine, options, show
+from integration.bench.begin import catch_signals
+from integration.bench.beside import TMPFS, Results, command_of, find_engine, options, show
 from integration.bench.ceph import OBJECT, cluster
 from integration.harness.program import Process
 from integration.harness.tree import make_file
@@ -294,7 +295,8 @@ def main() -> None:
     if why := find_missing():
         raise SystemExit(why)
     sizes = Sizes(files=given.files)
-    results = Results("python -m integration.bench.ceph_slow")
+    catch_signals()
+    results = Results(command_of(known, given))
     results.facts["sizes"] = dataclasses.asdict(sizes)
     rows: dict[str, list[Row]] = {f"one slow OSD: {choice}": [] for choice in given.slow}
     rows["the slow OSD changes"] = []

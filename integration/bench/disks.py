@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from integration.bench.beside import Results, drop_caches, find_engine
+from integration.bench.begin import catch_signals
+from integration.bench.beside import Results, command_of, drop_caches, find_engine
 from integration.harness.loop import Disk, disk, limits_reason
 
 if TYPE_CHECKING:
@@ -266,7 +267,8 @@ def speed(sizes: Sizes, rounds: int, rate: int, results: Results) -> None:
 
 def main() -> None:
     """Run the measurements."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    prog = "python -m integration.bench.disks"
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["congestion", "speed"])
     parser.add_argument("--files", type=int, default=Sizes.files)
@@ -275,7 +277,8 @@ def main() -> None:
     if limits_reason():
         raise SystemExit(limits_reason())
     sizes = Sizes(files=arguments.files)
-    results = Results("python -m integration.bench.disks")
+    catch_signals()
+    results = Results(command_of(parser, arguments))
     if arguments.only != "speed":
         congestion(sizes, arguments.rounds, results)
         results.write(arguments.json)

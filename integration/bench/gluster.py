@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from integration.bench.begin import catch_signals
 from integration.bench.beside import (
     MIB,
     TMPFS,
     Results,
     Way,
+    command_of,
     drop_caches,
     find_engine,
     options,
@@ -222,7 +224,8 @@ def main() -> None:
     given = known.parse_args()
     if why := reason() or limits_reason():
         raise SystemExit(why)
-    results = Results("python -m integration.bench.gluster")
+    catch_signals()
+    results = Results(command_of(known, given))
     with bench(Sizes(), given.folder) as it:
         for name, measure in (("speed", speed), ("congestion", congestion)):
             if given.only in (None, name):

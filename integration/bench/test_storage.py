@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from integration.bench import ceph, ceph_slow, gluster
-from integration.bench.beside import MIB, Results, Sample, ratio, run_all, table
+from integration.bench.beside import (
+    MIB,
+    Results,
+    Sample,
+    command_of,
+    options,
+    ratio,
+    run_all,
+    table,
+)
 from integration.harness.loop import limits_reason
 from integration.storage.ceph import find_missing
 from integration.storage.gluster import reason
@@ -26,6 +35,15 @@ def test_a_ratio_is_the_median_of_the_ratios_of_the_rounds() -> None:
     ]
     assert ratio(samples, "c", "ours", "base") == pytest.approx(3.0)
     assert "| ours | 1.00 |" in table(samples, "c", "base")[3]
+
+
+def test_the_results_name_the_command_without_places_of_files() -> None:
+    known = options("ceph", "")
+    known.add_argument("--memory", type=int, nargs="*", default=[1024])
+    known.add_argument("--no-servers", action="store_true")
+    given = known.parse_args(["--json", "out", "--rounds", "2", "--memory", "--no-servers"])
+    whole = "python -m integration.bench.ceph --rounds 2 --memory --no-servers"
+    assert command_of(known, given) == whole
 
 
 def test_the_seconds_of_rados_bench_are_its_own() -> None:
