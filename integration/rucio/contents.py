@@ -120,4 +120,10 @@ def _make_rse(rucio: Any, rse: Words) -> None:  # noqa: ANN401 - a client, see a
     for key, value in rse.get("attributes", {}).items():
         if key not in known:
             rucio.add_rse_attribute(name, key, value)
+        # Rucio returns some texts as numbers or truth values.
+        elif str(known[key]).lower() != str(value).lower():
+            raise ValueError(
+                f"cannot create the RSE {name} with {key}={value}: it exists with "
+                f"{key}={known[key]}. Use another name."
+            )
     rucio.set_local_account_limit("root", name, -1)

@@ -57,11 +57,14 @@ def test_a_run_continues_one_that_failed_in_the_middle(scene: Scene) -> None:
     assert scene.carry("b", rule, *sums)["state"] == "OK"
 
 
-def test_an_rse_keeps_its_prefix(scene: Scene) -> None:
+def test_an_rse_keeps_its_prefix_and_its_attributes(scene: Scene) -> None:
     kept = scene.rse("a", "kept")
     scene.do("make_rses", rses=[kept])
     with pytest.raises(AssertionError, match="A-KEPT with the prefix /elsewhere"):
         scene.do("make_rses", rses=[{**kept, "prefix": "/elsewhere"}])
+    with pytest.raises(AssertionError, match="A-KEPT with dray_url=dray://other"):
+        other = {**kept["attributes"], "dray_url": "dray://other"}
+        scene.do("make_rses", rses=[{**kept, "attributes": other}])
 
 
 @pytest.mark.parametrize("done", range(len(STEPS) + 1))
