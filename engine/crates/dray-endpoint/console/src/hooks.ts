@@ -39,6 +39,8 @@ export function useHash(): string {
   useEffect(() => {
     const changed = (): void => setHash(window.location.hash);
     window.addEventListener("hashchange", changed);
+    // The address may have changed between the first drawing and this moment.
+    changed();
     return () => window.removeEventListener("hashchange", changed);
   }, []);
   return hash;
