@@ -394,9 +394,13 @@ class Airflow:
 
     def token(self, user: str) -> str:
         """Log a user in, and return the token of the session."""
-        # Airflow has added the passwords that it has generated for the other users.
-        passwords = json.loads((self.folder / "passwords").read_text(encoding="utf-8"))
-        credentials = {"username": user, "password": passwords[user]}
+        password = self.password
+        if user != "admin":
+            # Airflow has written the passwords that it has generated for the other users. This file
+            # is not readable if Airflow runs in another container.
+            passwords = json.loads((self.folder / "passwords").read_text(encoding="utf-8"))
+            password = passwords[user]
+        credentials = {"username": user, "password": password}
         answer = httpx.post(f"{self.url}/auth/token", json=credentials, timeout=30)
         answer.raise_for_status()
         token: str = answer.json()["access_token"]
