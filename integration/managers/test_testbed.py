@@ -10,11 +10,14 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from integration.harness.airflow import Airflow
 from integration.harness.program import ROOT
 from integration.rucio.server import ENVIRONMENT
 
@@ -244,3 +247,27 @@ def _init(folder: Path) -> Path:
     # Created files must be private with any umask.
     subprocess.run(words, check=True, env=env, umask=0o022)
     return folder
+
+
+def test_the_bed_logs_in_with_the_password_alone(tmp_path: Path) -> None:
+    """The container with the steps cannot read the file of passwords of the API server."""
+    asked: list[tuple[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            asked.append((self.path, json.loads(body)))
+            answer = b'{"access_token": "a-token"}'
+            self.send_response(201)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+    airflow = Airflow(tmp_path / "none", [])
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        airflow.url = f"http://127.0.0.1:{server.server_port}"
+        with airflow.client as client:
+            assert client.headers["Authorization"] == "Bearer a-token"
+        server.shutdown()
+    assert asked == [("/auth/token", {"username": "admin", "password": airflow.password})]
