@@ -62,8 +62,8 @@ def test_an_rse_keeps_its_prefix_and_its_attributes(scene: Scene) -> None:
     scene.do("make_rses", rses=[kept])
     with pytest.raises(AssertionError, match="A-KEPT with the prefix /elsewhere"):
         scene.do("make_rses", rses=[{**kept, "prefix": "/elsewhere"}])
+    other = {**kept["attributes"], "dray_url": "dray://other"}
     with pytest.raises(AssertionError, match="A-KEPT with dray_url=dray://other"):
-        other = {**kept["attributes"], "dray_url": "dray://other"}
         scene.do("make_rses", rses=[{**kept, "attributes": other}])
 
 
