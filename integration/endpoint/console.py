@@ -27,10 +27,11 @@ def log_in(
 ) -> str:
     """Open the console, paste a token, and return it."""
     token = site.token(*scopes, subject=subject)
-    chromium.complaints()
     chromium.resize(1280, 800)
-    # Another page first: a change of the part after `#` alone loads nothing.
+    # Another page first: a change of the part after `#` alone loads nothing, and the page of the
+    # last test may complain that its endpoint has stopped.
     chromium.open("about:blank")
+    chromium.complaints()
     chromium.open(page_url(site))
     chromium.type_text("#token", token)
     chromium.click("form button")
