@@ -93,6 +93,11 @@ const ORDERED_WINDOW: u32 = 16;
 /// Maximum number of bytes of a sync group. Together with [`SYNC_INTERVAL`] this number bounds the
 /// data that must be sent again after a fault.
 const SYNC_GROUP_BYTES: u64 = 64 << 20;
+/// Maximum number of bytes without a durable record in the log, for a store whose answered writes
+/// are durable. With [`SYNC_GROUP_BYTES`] as the limit, a slow target that holds the log would stop
+/// all targets: each commit of the log takes long, and the other targets reach the limit meanwhile
+/// (decision 58).
+const UNLOGGED_BYTES_MAX: u64 = 4 * SYNC_GROUP_BYTES;
 /// Maximum age of a sync group.
 const SYNC_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -211,8 +216,13 @@ fn sink_config(
         ordered_window: (!own.random_write).then_some(ORDERED_WINDOW),
         holes: own.holes,
         sync_group_bytes: SYNC_GROUP_BYTES,
+        unsafe_bytes_max: match own.writes_durably {
+            true => UNLOGGED_BYTES_MAX,
+            false => SYNC_GROUP_BYTES,
+        },
         sync_interval: SYNC_INTERVAL,
         syncs_apart: own.syncs_apart,
+        writes_durably: own.writes_durably,
         attempt,
         is_driver: false,
     }

@@ -55,8 +55,10 @@ fn open(size: u64, done: &[ByteRange]) -> Sink {
         ordered_window: None,
         holes: true,
         sync_group_bytes: 64,
+        unsafe_bytes_max: 64,
         sync_interval: Duration::from_millis(1),
         syncs_apart: false,
+        writes_durably: false,
         attempt: 1,
         is_driver: false,
     });

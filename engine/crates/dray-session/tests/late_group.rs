@@ -38,7 +38,13 @@ impl Scene {
     /// Returns a scene whose groups have at most `objects` objects. If `syncs_apart` is true, both
     /// groups may be synced concurrently.
     fn with(objects: u64, syncs_apart: bool) -> Self {
-        let sink = Sink::new(Config {
+        Self::configured(objects, |config| config.syncs_apart = syncs_apart)
+    }
+
+    /// Returns a scene whose groups have at most `objects` objects, after `change` has changed the
+    /// configuration of the sink.
+    fn configured(objects: u64, change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config {
             options: Options {
                 object_bytes: OBJECT,
                 ..Options::default()
@@ -55,11 +61,15 @@ impl Scene {
             ordered_window: None,
             holes: true,
             sync_group_bytes: objects * OBJECT,
+            unsafe_bytes_max: objects * OBJECT,
             sync_interval: INTERVAL,
-            syncs_apart,
+            syncs_apart: false,
+            writes_durably: false,
             attempt: 1,
             is_driver: false,
-        });
+        };
+        change(&mut config);
+        let sink = Sink::new(config);
         let mut scene = Self {
             sink,
             now: Time::ZERO,
@@ -153,6 +163,17 @@ impl Scene {
         };
         self.step(Input::Written(key, vec![Ok(())]));
         id
+    }
+
+    /// Writes an object. Returns the credit that the sink then grants.
+    fn credit_for_write(&mut self) -> u32 {
+        let before = self.effects.len();
+        self.write(FileIndex(0), Duration::from_millis(4));
+        let granted = self.effects[before..].iter().map(|effect| match effect {
+            Effect::Message(_, Message::Credit(grants)) => grants.iter().map(|grant| grant.1).sum(),
+            _ => 0,
+        });
+        granted.sum()
     }
 
     /// Returns the files of the syncs that were requested since the last call, one list for each.
@@ -354,4 +375,42 @@ fn a_file_is_not_in_two_concurrent_syncs() {
     assert!(!scene.end_sync_of(SyncGroup::Late).contains(&other));
     assert_eq!(scene.syncs(), [vec![SLOW]]);
     assert_eq!(scene.end_sync_of(SyncGroup::Main), [other]);
+}
+
+#[test]
+fn objects_of_all_targets_are_one_group_if_writes_are_durable() {
+    let mut scene = Scene::configured(1000, |config| {
+        config.syncs_apart = true;
+        config.writes_durably = true;
+    });
+    scene.learn();
+    let slow = scene.write(SLOW, Duration::from_millis(80));
+    let fast = scene.write(FileIndex(0), Duration::from_millis(4));
+    scene.wait(INTERVAL);
+    assert_eq!(scene.syncs(), [vec![FileIndex(0), SLOW]]);
+    assert_eq!(scene.end_sync_of(SyncGroup::Main), [slow, fast]);
+}
+
+#[test]
+fn a_slow_commit_of_the_log_stops_the_sink_only_at_the_limit_of_unlogged_bytes() {
+    const GROUP: u64 = 16;
+    const LIMIT: u64 = 4 * GROUP;
+    let mut scene = Scene::configured(GROUP, |config| {
+        config.writes_durably = true;
+        config.unsafe_bytes_max = LIMIT * OBJECT;
+    });
+    // The commit of the first half of a group takes long. The next groups wait for its end.
+    let first: u32 = (0..GROUP).map(|_| scene.credit_for_write()).sum();
+    let next: u32 = (GROUP..LIMIT - 1).map(|_| scene.credit_for_write()).sum();
+    assert_eq!(scene.syncs().len(), 1, "one commit at a time");
+    assert!(first > 0);
+    // The sink grants credit in portions, so the last portion may be missing.
+    assert!(u64::from(next) > LIMIT - 2 * GROUP, "{next}");
+    let at_the_limit: u32 = (0..4).map(|_| scene.credit_for_write()).sum();
+    assert_eq!(at_the_limit, 0);
+    // The first commit contains half of a group, the second all other objects.
+    assert_eq!(scene.end_sync_of(SyncGroup::Main).len() as u64, GROUP / 2);
+    scene.end_sync_of(SyncGroup::Main);
+    let after: u32 = (0..4).map(|_| scene.credit_for_write()).sum();
+    assert!(after > 0);
 }

@@ -49,8 +49,10 @@ impl ClockedSink {
             ordered_window: None,
             holes: true,
             sync_group_bytes: 4 * OBJECT,
+            unsafe_bytes_max: 4 * OBJECT,
             sync_interval: Duration::from_secs(1000),
             syncs_apart: false,
+            writes_durably: false,
             attempt: 1,
             is_driver,
         });

@@ -46,8 +46,10 @@ fn started_with(claims: Vec<RelPath>, is_driver: bool) -> Sink {
         ordered_window: None,
         holes: true,
         sync_group_bytes: 64,
+        unsafe_bytes_max: 64,
         sync_interval: Duration::from_millis(1),
         syncs_apart: false,
+        writes_durably: false,
         attempt: 1,
         is_driver,
     });

@@ -226,8 +226,10 @@ fn new_sink(writers: ThreadCount) -> Sink {
         ordered_window: None,
         holes: true,
         sync_group_bytes: 1 << 20,
+        unsafe_bytes_max: 1 << 20,
         sync_interval: Duration::from_secs(1),
         syncs_apart: false,
+        writes_durably: false,
         attempt: 1,
         is_driver: false,
     })

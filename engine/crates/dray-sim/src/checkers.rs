@@ -440,7 +440,7 @@ impl World {
     /// Checks the number of bytes sent in all sessions of a round (one request of the transfer,
     /// repeated until all files have arrived). The number may exceed the needed bytes by the bytes
     /// that the sink refused. For each interrupted session, it may also exceed them by the size of
-    /// the buffer pool plus the size of one sync group.
+    /// the buffer pool plus the maximum size of written data without a record in the log.
     pub fn check_bound(&mut self) {
         if self.is_unbounded {
             return;

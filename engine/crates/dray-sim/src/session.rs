@@ -142,8 +142,10 @@ impl Session {
             ordered_window: setup.ordered_window,
             holes: setup.holes,
             sync_group_bytes: setup.sync_group_bytes,
+            unsafe_bytes_max: setup.sync_group_bytes * setup.unlogged_groups,
             sync_interval: setup.sync_interval,
             syncs_apart: setup.syncs_apart,
+            writes_durably: setup.writes_durably,
             attempt: 1,
             is_driver: setup.sink_drives,
         });
@@ -181,7 +183,8 @@ impl Session {
             verifies: setup.options.verify,
             sink_drives: setup.sink_drives,
             keeps: setup.options.overwrite == Overwrite::Never,
-            exposed: u64::from(setup.buffers) * setup.buffer_bytes + setup.sync_group_bytes,
+            exposed: u64::from(setup.buffers) * setup.buffer_bytes
+                + setup.sync_group_bytes * setup.unlogged_groups,
         }
     }
 

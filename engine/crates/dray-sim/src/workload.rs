@@ -50,12 +50,17 @@ pub struct Setup {
     pub live_entries_max: u32,
     /// Maximum number of concurrent reads per source target.
     pub reads_max: u32,
-    /// Maximum number of bytes that are written and not durable.
+    /// Number of bytes in a full sync group.
     pub sync_group_bytes: u64,
+    /// Maximum number of bytes that are written and not logged, in full sync groups.
+    pub unlogged_groups: u64,
     /// Maximum time until written data is synced.
     pub sync_interval: Duration,
     /// True if the store may sync both groups concurrently.
     pub syncs_apart: bool,
+    /// True if the sink counts answered writes as durable, and collects all written data in one
+    /// group. The simulated disk still loses data that was not synced.
+    pub writes_durably: bool,
     /// For a sink that writes files in order: maximum number of a file's objects that are in
     /// transit at the same time. `None` for a sink with random writes.
     pub ordered_window: Option<u32>,
@@ -146,6 +151,8 @@ impl Setup {
             sink_drives: chance(draw, 30),
             announces_early: chance(draw, 50),
             syncs_apart: chance(draw, 70),
+            writes_durably: chance(draw, 20),
+            unlogged_groups: one_of(draw, &[1, 1, 4]),
         }
     }
 

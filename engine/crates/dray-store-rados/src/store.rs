@@ -322,6 +322,7 @@ impl Store for RadosStore {
             mode: true,
             takes_many: true,
             late_calls: LATE_CALLS,
+            writes_durably: true,
             ..Capabilities::MINIMAL
         }
     }

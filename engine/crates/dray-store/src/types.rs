@@ -67,6 +67,9 @@ pub struct Capabilities {
     /// each other: an error that is reported to one call never hides lost data of another call.
     /// Without this capability the sink makes one call at a time.
     pub syncs_apart: bool,
+    /// Each answered write is durable, also if the host of the sink crashes. So a sync waits for no
+    /// target.
+    pub writes_durably: bool,
     /// Each file is on one of several disks, and programs can also use the folder of one disk
     /// alone. The object logs are on the first disk only.
     pub is_on_disks: bool,
@@ -98,6 +101,7 @@ impl Capabilities {
         late_calls: Duration::ZERO,
         stale_reads: Duration::ZERO,
         syncs_apart: false,
+        writes_durably: false,
         is_on_disks: false,
     };
 }

@@ -42,12 +42,18 @@ pub struct Config {
     pub ordered_window: Option<u32>,
     /// True if the store keeps holes.
     pub holes: bool,
-    /// Maximum number of bytes that are written and not yet durable.
+    /// Number of bytes in a full group. The sink syncs a group that is half full.
     pub sync_group_bytes: u64,
+    /// Maximum number of bytes that are written and have no durable record in the log yet. At least
+    /// [`Config::sync_group_bytes`].
+    pub unsafe_bytes_max: u64,
     /// Maximum time between writing data and the start of its sync.
     pub sync_interval: Duration,
     /// True if the sink may sync both groups concurrently.
     pub syncs_apart: bool,
+    /// True if each answered write is durable. A sync then waits for no target, so objects of
+    /// congested targets need no group of their own.
+    pub writes_durably: bool,
     /// Number of the driver's try. After a lost connection, the driver starts a new try with a new
     /// session. The sink ignores a CANCEL for another try.
     pub attempt: u32,

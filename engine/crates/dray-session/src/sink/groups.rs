@@ -63,7 +63,9 @@ impl Sink {
 
     /// Returns true if objects of congested targets have a group of their own.
     fn has_late_group(&self) -> bool {
-        self.config.options.durability == Durability::File && self.config.ordered_window.is_none()
+        self.config.options.durability == Durability::File
+            && self.config.ordered_window.is_none()
+            && !self.config.writes_durably
     }
 
     /// Returns the group that objects of `target` belong to.

@@ -262,7 +262,7 @@ impl Sink {
     /// Grants the credit that the pool permits. Each source that requested credit first gets one
     /// credit. The remaining credit is divided evenly among the sources with files that need bytes.
     pub(super) fn grant(&mut self, now: Time) {
-        if self.unsafe_bytes >= self.config.sync_group_bytes || self.peers.is_empty() {
+        if self.unsafe_bytes >= self.config.unsafe_bytes_max || self.peers.is_empty() {
             return;
         }
         let mut granted: BTreeMap<PeerId, BTreeMap<TargetId, u32>> = BTreeMap::new();

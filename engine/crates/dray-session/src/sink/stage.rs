@@ -75,9 +75,9 @@ impl Sink {
         if !matches!(self.phase, Phase::Moving) || self.peers.is_empty() {
             return None;
         }
-        // At the limit `sync_group_bytes`, the sink grants no credit until some bytes become
+        // At the limit `unsafe_bytes_max`, the sink grants no credit until some bytes become
         // durable. Bytes of small files become durable when these files are published.
-        let is_full = self.unsafe_bytes >= self.config.sync_group_bytes;
+        let is_full = self.unsafe_bytes >= self.config.unsafe_bytes_max;
         Some(if is_full && !self.syncing.is_none() {
             Stage::Sync
         } else if self.writing > 0 {

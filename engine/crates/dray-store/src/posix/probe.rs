@@ -65,6 +65,7 @@ const POSIX: Capabilities = Capabilities {
     // `fsync` reports the lost writes of one file only. The lock in `FileSystem::sync` orders calls
     // of `syncfs`, and a loss that one call reports fails every later call.
     syncs_apart: true,
+    writes_durably: false,
     is_on_disks: false,
 };
 
