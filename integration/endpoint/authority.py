@@ -139,6 +139,20 @@ class Authority:
         self._sign(made, self.root, extensions, start_days, end_days)
         return made
 
+    def reissue(
+        self,
+        certificate: Certificate,
+        key_of: Certificate,
+        *,
+        extensions: str = CLIENT,
+        start_days: float = -2,
+        end_days: float = 30,
+    ) -> Certificate:
+        """Replace a certificate by one of the same name for the key of ``key_of``."""
+        certificate.key.write_bytes(key_of.key.read_bytes())
+        self._sign(certificate, self.root, extensions, start_days, end_days)
+        return certificate
+
     def proxy(
         self,
         of: Certificate,

@@ -14,8 +14,10 @@
 mod der;
 mod name;
 mod proxy;
+mod validity;
 
 pub use name::Subject;
+pub use validity::{Validity, validity};
 
 use crate::escape::{misconfigured, seconds, shown, unauthorized};
 use dray_core::{Error, Result};

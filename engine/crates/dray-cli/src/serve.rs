@@ -11,7 +11,7 @@ use dray_core::{End, Error, ErrorKind, Result, plan};
 use dray_link::link::{SinkLink, SourceLink};
 use dray_link::pace::SharedRates;
 use dray_link::pool::Pool;
-use dray_net::{Caller, Handler, Identity, Listener, Prepared, Request, Token};
+use dray_net::{Caller, Handler, Identity, Listener, Prepared, Presented, Request, Token};
 use dray_open::export::Export;
 use dray_open::locations;
 use dray_open::null::Null;
@@ -45,7 +45,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
     let null = Null::read(serve.root.as_os_str().as_bytes())?;
     let identity = Identity::load_or_create(&identity_folder(serve)?)?;
     let fingerprint = identity.fingerprint();
-    let mut settings = dray_net::Serve::new(identity);
+    let mut settings = dray_net::Serve::new(Presented::new(identity)?);
     let largest = object_bytes_max(serve.pool);
     if largest < plan::OBJECT_BYTES_MIN {
         return Err(usage("--pool is too small", "set --pool to at least 32KiB").into());

@@ -141,7 +141,8 @@ pub struct ListenPlain {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// File with the certificate chain in PEM form. Default: a certificate of the host's own key.
+    /// File with the certificate chain in PEM form. A changed file is read again. Default: a
+    /// certificate of the host's own key.
     pub certificate: Option<PathBuf>,
     /// File with the private key of the certificate.
     pub key: Option<PathBuf>,

@@ -46,6 +46,7 @@ use dray_access::{Access, Principal};
 use dray_config::Config;
 use dray_config::roots::Roots;
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_net::Presented;
 use dray_queue::Queue;
 use extract::{CallHold, Places};
 use fair_semaphore::{FairSemaphore, TURN_TIME, busy};
@@ -85,8 +86,8 @@ const LASTING: [&str; 4] = [
 /// Facts about the endpoint that the API reports to callers.
 #[derive(Debug, Clone)]
 pub struct About {
-    /// Fingerprint of the endpoint's key.
-    pub key: String,
+    /// Key that the endpoint presents to callers.
+    pub identity: Presented,
     /// Address for sessions, as other hosts reach it.
     pub address: String,
 }

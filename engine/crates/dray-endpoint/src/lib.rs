@@ -14,6 +14,7 @@ pub mod accounts;
 mod actor;
 pub mod api;
 pub mod audit;
+mod certificate;
 pub mod connection;
 mod console;
 pub mod dispatch;

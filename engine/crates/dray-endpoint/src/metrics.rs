@@ -12,7 +12,7 @@ use axum::http::Method;
 use dray_api::TargetAnswer;
 use dray_core::Result;
 use dray_core::lock::LockExt;
-use dray_queue::Queue;
+use dray_queue::{Queue, clock};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Mutex;
@@ -47,6 +47,10 @@ pub struct Metrics {
     pub connections_refused: AtomicU64,
     /// Number of partial files that the janitor has removed.
     pub janitor_removed: AtomicU64,
+    /// Time of the expiry of the endpoint's certificate, in seconds since 1970.
+    pub certificate_expires: AtomicI64,
+    /// 1 while the files of the certificate hold a pair that the endpoint refuses, else 0.
+    pub certificate_rejected: AtomicI64,
 }
 
 impl Metrics {
@@ -136,6 +140,18 @@ impl Metrics {
                 "counter",
                 "Partial files removed by the janitor.",
                 signed(&self.janitor_removed),
+            ),
+            (
+                "dray_certificate_expiry_seconds",
+                "gauge",
+                "Seconds until the endpoint's certificate expires; negative after its expiry.",
+                self.certificate_expires.load(Ordering::Relaxed) - clock::now().as_ms() / 1_000,
+            ),
+            (
+                "dray_certificate_rejected",
+                "gauge",
+                "1 while the endpoint refuses the changed files of its certificate, else 0.",
+                self.certificate_rejected.load(Ordering::Relaxed),
             ),
             (
                 "dray_policy_held",

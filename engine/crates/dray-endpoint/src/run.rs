@@ -3,6 +3,7 @@
 use crate::accounts::Accounts;
 use crate::api::{About, Api, Parts, router};
 use crate::audit::Audit;
+use crate::certificate::{self, Renewal};
 use crate::dispatch::{Dispatcher, Shares};
 use crate::janitor::Janitor;
 use crate::listen::listen_patiently;
@@ -24,7 +25,7 @@ use dray_config::Config;
 use dray_config::roots::Roots;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result, plan};
-use dray_net::{Fingerprint, Identity, Listener, Serve, server_config};
+use dray_net::{Fingerprint, Listener, Presented, Serve, server_config};
 use dray_queue::Queue;
 use dray_queue::clock;
 use dray_queue::events::Hub;
@@ -57,7 +58,8 @@ const ANSWERS_LEAVE: Duration = Duration::from_secs(5);
 /// An endpoint that listens and does not yet serve connections.
 pub struct Endpoint {
     config: Arc<Config>,
-    fingerprint: Fingerprint,
+    presented: Presented,
+    renewal: Renewal,
     listener: Listener,
     plain: Vec<SocketAddr>,
     passive: Passive,
@@ -135,7 +137,7 @@ const fn unswept(is_setuid: bool, is_root: bool) -> Option<&'static str> {
 fn session_runner(
     config: &Arc<Config>,
     roots: &Roots,
-    identity: &Arc<Identity>,
+    identity: &Presented,
     accounts: &Arc<Accounts>,
 ) -> Result<SessionRunner> {
     let peers_ca = config.tls.peers_ca.as_deref();
@@ -151,7 +153,7 @@ fn session_runner(
     Ok(SessionRunner::new(
         Arc::clone(config),
         roots.clone(),
-        Arc::clone(identity),
+        identity.clone(),
         authority,
         Arc::clone(accounts),
         pairs,
@@ -223,14 +225,14 @@ fn ticket_store(
     config: &Config,
     queue: &Arc<Queue>,
     live: &Live,
-    fingerprint: Fingerprint,
+    identity: &Presented,
     address: &str,
 ) -> Arc<TicketStore> {
     Arc::new(TicketStore::new(
         Arc::clone(queue),
         live.clone(),
         &config.tickets,
-        fingerprint,
+        identity.clone(),
         address.to_owned(),
     ))
 }
@@ -262,8 +264,8 @@ fn listen_plain(config: &Config, server: &Arc<Server>) -> Result<Vec<SocketAddr>
 /// Returns the function that takes over HTTP connections that arrive at the data port.
 ///
 /// # Errors
-/// If the identity cannot be used for TLS.
-fn front(server: &Arc<Server>, identity: &Identity) -> Result<Front> {
+/// If rustls rejects the algorithms of TLS.
+fn front(server: &Arc<Server>, identity: &Presented) -> Result<Front> {
     let mut tls = (*server_config(identity)?).clone();
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let tls = Arc::new(tls);
@@ -283,8 +285,7 @@ impl Endpoint {
     /// If a file, a folder or an address cannot be opened. The error has a remedy.
     pub fn open(mut config: Config) -> Result<Self> {
         process::check(&config)?;
-        let identity = Arc::new(open_identity(&config)?);
-        let fingerprint = identity.fingerprint();
+        let identity = open_identity(&config)?;
         let accounts = Arc::new(Accounts::open(&config)?);
         let roots = Roots::open(&config)?;
         let bounds = Bounds::of(&config);
@@ -297,7 +298,7 @@ impl Endpoint {
         let queue = open_queue(&config)?;
         let runner = session_runner(&config, &roots, &identity, &accounts)?;
         let address = config.advertised(listener.addresses());
-        let book = ticket_store(&config, &queue, &live, fingerprint, &address);
+        let book = ticket_store(&config, &queue, &live, &identity, &address);
         let metrics = Arc::new(Metrics::default());
         let janitor = janitor(&config, &roots, &audit, &metrics, &queue);
         let tiers = Tiers::open(&config, &queue, &roots, &accounts, &audit, &live)?;
@@ -324,7 +325,7 @@ impl Endpoint {
             tiers,
             live: live.clone(),
             about: About {
-                key: fingerprint.to_string(),
+                identity: identity.clone(),
                 address,
             },
         })?;
@@ -346,8 +347,9 @@ impl Endpoint {
         Ok(Self {
             plain,
             shares: Shares::new(Arc::clone(&config), live, queue),
+            renewal: Renewal::new(&config, identity.clone(), Arc::clone(&metrics)),
             config,
-            fingerprint,
+            presented: identity,
             listener,
             passive,
             dispatcher,
@@ -370,8 +372,8 @@ impl Endpoint {
 
     /// Returns the fingerprint of the endpoint's key, for other hosts to pin.
     #[must_use]
-    pub const fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.presented.fingerprint()
     }
 
     /// Returns the addresses of the data port, with actual port numbers.
@@ -406,6 +408,7 @@ impl Endpoint {
             janitor,
             expiry,
             recalls,
+            renewal,
             metrics,
             api,
             server,
@@ -444,6 +447,7 @@ impl Endpoint {
                 parts.spawn(|| janitor.run(&|wait| stop.sleep(wait))),
                 parts.spawn(|| expiry.run(&given, &|wait| stop.sleep(wait))),
                 parts.spawn(|| recalls.run(&|wait| stop.sleep(wait))),
+                parts.spawn(|| renewal.run(&|wait| stop.sleep(wait))),
             ]);
             // The dispatcher starts transfers, so it runs only if all other parts have started.
             let is_whole = listening.iter().all(Result::is_ok) && others.iter().all(Result::is_ok);
@@ -494,28 +498,16 @@ fn configured<T>(key: &str, opened: Result<T>) -> Result<T> {
     })
 }
 
-fn open_identity(config: &Config) -> Result<Identity> {
-    match (&config.tls.certificate, &config.tls.key) {
-        (Some(certificate), Some(key)) => {
-            let identity = Identity::from_files(certificate, key).and_then(|identity| {
-                server_config(&identity).map_err(|error| {
-                    let (certificate, key) = (certificate.display(), key.display());
-                    let cause = format!("{certificate}, {key}: {}", error.cause);
-                    error.cause(cause)
-                })?;
-                Ok(identity)
-            });
-            configured("tls.certificate, tls.key", identity)
-        }
-        _ => {
-            let names = std::iter::once(&config.name).chain(&config.aliases);
-            let names: Vec<String> = names.cloned().collect();
-            Identity::load_or_create_for(config.identity_folder(), &names)
-        }
+/// Opens the certificate and the key with which the endpoint proves its identity.
+fn open_identity(config: &Config) -> Result<Presented> {
+    let opened = certificate::open(config);
+    match config.tls.certificate {
+        Some(_) => configured("tls.certificate, tls.key", opened),
+        None => opened,
     }
 }
 
-fn listen(config: &Config, identity: &Identity, bounds: &Bounds) -> Result<Listener> {
+fn listen(config: &Config, identity: &Presented, bounds: &Bounds) -> Result<Listener> {
     let largest = bounds.object_bytes_max();
     if largest < plan::OBJECT_BYTES_MIN {
         return Err(Error::new(
@@ -530,7 +522,7 @@ fn listen(config: &Config, identity: &Identity, bounds: &Bounds) -> Result<Liste
         .remedy("raise limits.memory or lower limits.transfers_active"));
     }
     let settings = || {
-        let mut settings = Serve::new(identity.duplicate());
+        let mut settings = Serve::new(identity.clone());
         settings.limits = assembly::limits(Buffers::new(bounds.least(), largest));
         settings.limits.live_entries_max = bounds.live_entries_max();
         settings.allow_clear_data = config.clear_data;

@@ -14,7 +14,7 @@ use dray_config::Config;
 use dray_config::roots::{Root, Roots};
 use dray_core::options::Options;
 use dray_core::{ByteRange, End, Error, ErrorKind, FileKind, Result, plan};
-use dray_net::{Authority, Dial, Fingerprint, Identity, Token, Trust};
+use dray_net::{Authority, Dial, Fingerprint, Identity, Presented, Token, Trust};
 use dray_open::export::Within;
 use dray_queue::{SessionInput, clock};
 use dray_runtime::assembly::{self, Buffers, Content, Threads, TransferPlan};
@@ -50,7 +50,7 @@ struct Call<'a> {
 pub struct SessionRunner {
     config: Arc<Config>,
     roots: Roots,
-    identity: Arc<Identity>,
+    identity: Presented,
     /// Trusted authorities for certificates of other endpoints without a pinned key.
     authority: Option<Authority>,
     accounts: Arc<Accounts>,
@@ -64,7 +64,7 @@ impl SessionRunner {
     pub const fn new(
         config: Arc<Config>,
         roots: Roots,
-        identity: Arc<Identity>,
+        identity: Presented,
         authority: Option<Authority>,
         accounts: Arc<Accounts>,
         pairs: Pairs,
@@ -79,10 +79,10 @@ impl SessionRunner {
         }
     }
 
-    /// Returns the key that this endpoint presents to other endpoints.
+    /// Returns the key and the certificate that this endpoint presents to other endpoints now.
     #[must_use]
-    pub const fn identity(&self) -> &Arc<Identity> {
-        &self.identity
+    pub fn identity(&self) -> Arc<Identity> {
+        self.identity.identity()
     }
 
     /// Returns the trusted authorities for certificates of other endpoints.
@@ -423,7 +423,7 @@ impl SessionRunner {
         })?;
         let address = place.address.as_deref().unwrap_or(address);
         let mut dial = Dial::new(address, trust, Token::new(ticket.as_bytes())?);
-        dial.identity = Some(Arc::clone(&self.identity));
+        dial.identity = Some(self.identity());
         dial.bind.clone_from(&call.input.request.bind);
         let buffers = Buffers::new(task.pool_bytes, task.options.object_bytes);
         dial.limits = assembly::limits(buffers);

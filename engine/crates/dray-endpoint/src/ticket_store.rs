@@ -16,7 +16,7 @@ use dray_api::{
     TicketRequest,
 };
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
-use dray_net::{Fingerprint, fingerprint_of};
+use dray_net::{Fingerprint, Presented, fingerprint_of};
 use dray_queue::clock;
 use dray_queue::{Queue, TicketClaim, TicketRow};
 use rustls::pki_types::CertificateDer;
@@ -32,20 +32,20 @@ pub struct TicketStore {
     live: Live,
     lifetime: Duration,
     lifetime_max: Duration,
-    /// Fingerprint of this endpoint's key.
-    key: Fingerprint,
+    /// Key that this endpoint presents to other endpoints.
+    identity: Presented,
     /// Address for sessions, as other hosts reach it.
     address: String,
 }
 
 impl TicketStore {
-    /// Creates a store of tickets that name this endpoint's `key` and `address`.
+    /// Creates a store of tickets that name this endpoint's key and `address`.
     #[must_use]
     pub const fn new(
         queue: Arc<Queue>,
         live: Live,
         rules: &dray_config::Tickets,
-        key: Fingerprint,
+        identity: Presented,
         address: String,
     ) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl TicketStore {
             live,
             lifetime: Duration::from_secs(rules.lifetime),
             lifetime_max: Duration::from_secs(rules.lifetime_max),
-            key,
+            identity,
             address,
         }
     }
@@ -186,7 +186,7 @@ impl Tickets for TicketStore {
         Ok(MintedTicket {
             about: self.shown(row),
             ticket: secret.expose().to_owned(),
-            key: self.key.to_string(),
+            key: self.identity.fingerprint().to_string(),
             address: self.address.clone(),
         })
     }

@@ -4,6 +4,7 @@
 //! Only the key in the certificate counts. Name, dates and issuer of the certificate are not
 //! checked.
 
+use dray_auth::x509::{self, Validity};
 use dray_core::{End, Error, ErrorKind, Fingerprint, Result};
 use ring::digest;
 use rustls::pki_types::pem::PemObject;
@@ -25,7 +26,7 @@ const IDENTITY_BYTES_MAX: u64 = 64 << 10;
 /// X.509 certificate.
 #[must_use]
 pub fn fingerprint_of(certificate: &CertificateDer<'_>) -> Option<Fingerprint> {
-    let key = dray_auth::x509::public_key(certificate).ok()?;
+    let key = x509::public_key(certificate).ok()?;
     let digest = digest::digest(&digest::SHA256, &key);
     let bytes = digest.as_ref().try_into().ok()?;
     Some(Fingerprint::from_bytes(bytes))
@@ -88,10 +89,16 @@ impl Identity {
     }
 
     fn from_pem(pem: &[u8]) -> Option<Self> {
-        let key = PrivateKeyDer::from_pem_slice(pem).ok()?;
-        let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
-            .collect::<Result<_, _>>()
-            .ok()?;
+        Self::new(
+            certificates_in(pem)?,
+            PrivateKeyDer::from_pem_slice(pem).ok()?,
+        )
+    }
+
+    fn new(
+        certificates: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Option<Self> {
         let fingerprint = fingerprint_of(certificates.first()?)?;
         Some(Self {
             certificates,
@@ -102,28 +109,50 @@ impl Identity {
 
     /// Reads a certificate chain and its key from PEM files, as the tools of certificate
     /// authorities write them. The leaf is the first certificate of the chain. Both arguments may
-    /// name the same file.
+    /// name the same file. Certificates in the file of the key follow those of the first file.
     ///
     /// # Errors
     /// If a file cannot be read or holds no certificate or key, or if users other than its owner
-    /// may read or write the key file.
+    /// may read or write the key file. The error names the wrong file.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self> {
-        let mut pem = Vec::new();
-        let file = File::open(certificate).map_err(|error| cannot("read", certificate, &error))?;
-        if certificate == key {
-            pem = private_bytes(certificate, file)?;
-        } else {
-            file.take(IDENTITY_BYTES_MAX)
-                .read_to_end(&mut pem)
-                .map_err(|error| cannot("read", certificate, &error))?;
-            pem.push(b'\n');
-            let file = File::open(key).map_err(|error| cannot("read", key, &error))?;
-            pem.extend(private_bytes(key, file)?);
-        }
-        Self::from_pem(&pem).ok_or_else(|| {
+        let open = |path: &Path| File::open(path).map_err(|error| cannot("read", path, &error));
+        let secret = private_bytes(key, open(key)?)?;
+        let wrong = |path: &Path, cause: &str| {
             let remedy = "give a PEM file with the certificate, its key, and then the certificates \
                 of its issuers";
-            not_an_identity(key).remedy(remedy)
+            not_an_identity(path).cause(cause).remedy(remedy)
+        };
+        let no_chain = "the file does not hold a complete certificate chain in PEM form";
+        let mut chain = Vec::new();
+        if certificate != key {
+            let mut pem = Vec::new();
+            (open(certificate)?.take(IDENTITY_BYTES_MAX))
+                .read_to_end(&mut pem)
+                .map_err(|error| cannot("read", certificate, &error))?;
+            chain = certificates_in(&pem).ok_or_else(|| wrong(certificate, no_chain))?;
+        }
+        chain.extend(certificates_in(&secret).ok_or_else(|| wrong(key, no_chain))?);
+        let own = PrivateKeyDer::from_pem_slice(&secret)
+            .map_err(|_| wrong(key, "the file does not hold a private key in PEM form"))?;
+        Self::new(chain, own).ok_or_else(|| wrong(certificate, no_chain))
+    }
+
+    /// Returns the time in which all certificates of the chain are valid. If this time is empty,
+    /// `not_after` is earlier than `not_before`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unauthorized`] if a certificate of the chain cannot be parsed.
+    pub fn validity(&self) -> Result<Validity> {
+        let whole = Validity {
+            not_before: 0,
+            not_after: u64::MAX,
+        };
+        self.certificates.iter().try_fold(whole, |both, one| {
+            let one = x509::validity(one)?;
+            Ok(Validity {
+                not_before: both.not_before.max(one.not_before),
+                not_after: both.not_after.min(one.not_after),
+            })
         })
     }
 
@@ -139,16 +168,6 @@ impl Identity {
         &self.certificates
     }
 
-    /// Returns a copy with the same key and certificates.
-    #[must_use]
-    pub fn duplicate(&self) -> Self {
-        Self {
-            certificates: self.certificates.clone(),
-            key: self.key.clone_key(),
-            fingerprint: self.fingerprint,
-        }
-    }
-
     pub(super) fn key(&self) -> PrivateKeyDer<'static> {
         self.key.clone_key()
     }
@@ -158,6 +177,13 @@ impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Identity({})", self.fingerprint)
     }
+}
+
+/// Returns all certificates in a PEM file. Returns `None` if a certificate is incomplete.
+fn certificates_in(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+    CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .ok()
 }
 
 /// Reads a file. Fails if users other than the file's owner may read or write it.

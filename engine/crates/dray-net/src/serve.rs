@@ -1,13 +1,14 @@
 //! Configuration of the passive end.
 
-use super::{Identity, Timing};
+use super::Timing;
+use super::presented::Presented;
 use dray_wire::message::Limits;
 
 /// Configuration of a passive end.
 #[derive(Debug)]
 pub struct Serve {
-    /// Identity of this end.
-    pub identity: Identity,
+    /// Identity of this end. Its owner can replace it while the listener runs.
+    pub identity: Presented,
     /// Limits of this end. Buffers of a passive sink need not be longer than `object_bytes_max`.
     pub limits: Limits,
     /// True if data streams may run in clear.
@@ -35,7 +36,7 @@ pub struct Serve {
 impl Serve {
     /// Creates a configuration with this identity and default values.
     #[must_use]
-    pub fn new(identity: Identity) -> Self {
+    pub fn new(identity: Presented) -> Self {
         Self {
             identity,
             limits: Limits::default(),

@@ -3,15 +3,15 @@
 
 use super::fail::internal;
 use super::identity::{Identity, fingerprint_of};
+use super::presented::Presented;
+use super::provider::provider;
 use dray_core::Fingerprint;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::ring::cipher_suite;
 use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature,
-    verify_tls13_signature_with_raw_key,
+    WebPkiSupportedAlgorithms, verify_tls13_signature, verify_tls13_signature_with_raw_key,
 };
 use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::NoServerSessionStorage;
@@ -22,19 +22,6 @@ use rustls::{
     RootCertStore, ServerConfig, SignatureScheme,
 };
 use std::sync::{Arc, Mutex};
-
-/// Returns the cryptography provider, with AES-128 as first choice. The processors of data transfer
-/// nodes have instructions for AES, so AES needs little processor time. AES-128 needs less time per
-/// byte than AES-256 (ten rounds instead of fourteen), and is strong enough.
-fn provider() -> Arc<CryptoProvider> {
-    let mut provider = rustls::crypto::ring::default_provider();
-    provider.cipher_suites = vec![
-        cipher_suite::TLS13_AES_128_GCM_SHA256,
-        cipher_suite::TLS13_AES_256_GCM_SHA384,
-        cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
-    ];
-    Arc::new(provider)
-}
 
 /// Accepts only the pinned key, and ignores the rest of the certificate. If the server offers
 /// another key, stores that key for the error message.
@@ -244,28 +231,19 @@ impl ClientCertVerifier for AnyHolder {
     }
 }
 
-/// Returns the TLS configuration with which a listener proves that it is `identity`.
+/// Returns the TLS configuration with which a listener proves its identity. Each new connection
+/// gets the identity that `presented` has at that time.
 ///
 /// # Errors
-/// [`dray_core::ErrorKind::InvalidRequest`] if the key does not belong to the certificate,
-/// [`dray_core::ErrorKind::Internal`] if rustls does not support this kind of key.
-pub fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>> {
-    let wrong = |error: rustls::Error| internal("set up TLS", error.to_string());
+/// [`dray_core::ErrorKind::Internal`] if rustls rejects the algorithms.
+pub fn server_config(presented: &Presented) -> Result<Arc<ServerConfig>> {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(wrong)?
+        .map_err(|error| internal("set up TLS", error.to_string()))?
         .with_client_cert_verifier(Arc::new(AnyHolder(
             provider().signature_verification_algorithms,
         )))
-        .with_single_cert(identity.certificates().to_vec(), identity.key())
-        .map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => {
-                Error::new(ErrorKind::InvalidRequest, End::Here, "set up TLS")
-                    .cause("the private key does not belong to the certificate")
-                    .remedy("give a certificate together with its own private key")
-            }
-            other => wrong(other),
-        })?;
+        .with_cert_resolver(Arc::new(presented.clone()));
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))

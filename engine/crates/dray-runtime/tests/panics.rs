@@ -6,7 +6,9 @@ use dray_core::options::Options;
 use dray_core::{Error, ErrorKind, TransferId};
 use dray_link::pace::SharedRates;
 use dray_link::pool::Pool;
-use dray_net::{Caller, Dial, Handler, Identity, Listener, Prepared, Request, Serve, Token};
+use dray_net::{
+    Caller, Dial, Handler, Identity, Listener, Prepared, Presented, Request, Serve, Token,
+};
 use dray_runtime::observe::Silent;
 use dray_runtime::{local, sink, source};
 use dray_session::Outcome;
@@ -156,7 +158,7 @@ fn copy_over_sockets(source: Arc<dyn Store>, sink: Arc<dyn Store>) -> (Outcome, 
     let place = tempfile::tempdir().expect("a folder");
     let identity = Identity::load_or_create(place.path()).expect("an identity");
     let pin = identity.fingerprint();
-    let serve = Serve::new(identity);
+    let serve = Serve::new(Presented::new(identity).expect("a key"));
     let listener = Listener::bind(&["127.0.0.1:0".to_owned()], serve).expect("bound");
     let address = listener.addresses()[0];
     let stopper = listener.stopper();

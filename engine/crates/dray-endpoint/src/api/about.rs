@@ -45,7 +45,7 @@ pub(super) async fn endpoint(State(api): Shared, caller: Caller) -> Answer<Json<
     Ok(Json(EndpointAnswer {
         name: api.config.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        key: api.about.key.clone(),
+        key: api.about.identity.fingerprint().to_string(),
         address: api.about.address.clone(),
         roots: roots.collect(),
         you: You {

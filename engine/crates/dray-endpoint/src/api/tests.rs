@@ -27,6 +27,7 @@ use dray_api::{Scheduling, SchedulingPatch};
 use dray_config::Config;
 use dray_config::roots::Roots;
 use dray_core::lock::LockExt;
+use dray_net::{Identity, Presented};
 use dray_queue::Queue;
 use dray_queue::clock;
 use dray_queue::events::Hub;
@@ -152,7 +153,7 @@ fn open_roots(
         live: Live::of(&config),
         metrics: Arc::new(Metrics::default()),
         about: About {
-            key: "sha256:00".to_owned(),
+            identity: Presented::new(Identity::unkept().expect("made")).expect("a key"),
             address: "a.example:4735".to_owned(),
         },
         config,

@@ -138,7 +138,7 @@ fn renew(
     let client = Client {
         address: (place.address.as_deref()).unwrap_or(address).to_owned(),
         trust,
-        identity: Some(Arc::clone(shared.runner.identity())),
+        identity: Some(shared.runner.identity()),
         token: None,
         kept: Keeper::default(),
     };

@@ -3,7 +3,7 @@
 use super::Server;
 use crate::api;
 use crate::api::tests::{House, house};
-use dray_net::{Identity, client_config, server_config};
+use dray_net::{Identity, Presented, client_config, server_config};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{Read, Write};
@@ -56,11 +56,13 @@ fn plain_and_tls_lead_to_the_same_router() {
 
     let folder = tempfile::tempdir().expect("a folder");
     let identity = Identity::load_or_create(folder.path()).expect("made");
-    let config = server_config(&identity).expect("a key");
+    let key = identity.fingerprint();
+    let presented = Presented::new(identity).expect("a key");
+    let config = server_config(&presented).expect("a configuration");
     let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
     let address = listener.local_addr().expect("bound");
     let client = std::thread::spawn(move || {
-        let (config, _) = client_config(&identity.fingerprint().into(), None).expect("a pin");
+        let (config, _) = client_config(&key.into(), None).expect("a pin");
         let name = ServerName::try_from("dray").expect("a name");
         let connection = ClientConnection::new(config, name).expect("begun");
         let mut stream = StreamOwned::new(connection, connect(address));

@@ -21,8 +21,8 @@ use dray_link::link::{BlockSender, SinkEvent, SinkLink, SourceEvent, SourceLink}
 use dray_link::pace::{Gate, Pace, SharedRates};
 use dray_link::pool::Pool;
 use dray_net::{
-    Caller, Dial, Dialled, Fingerprint, Handler, Identity, Listener, Prepared, Request, Serve,
-    Stopper, Timing, Token,
+    Caller, Dial, Dialled, Fingerprint, Handler, Identity, Listener, Prepared, Presented, Request,
+    Serve, Stopper, Timing, Token,
 };
 use dray_session::{sink, source};
 use dray_wire::message::{BlockHead, Connect, Message, Role, Segment, SegmentKind, Selection};
@@ -124,7 +124,7 @@ impl Site {
         let place = tempfile::tempdir().expect("a folder");
         let identity = Identity::load_or_create(place.path()).expect("an identity");
         let pin = identity.fingerprint();
-        let mut serve = Serve::new(identity);
+        let mut serve = Serve::new(Presented::new(identity).expect("a key"));
         serve.allow_clear_data = true;
         (change.serve)(&mut serve);
         let listener = Listener::bind(&["127.0.0.1:0".to_owned()], serve).expect("bound");
