@@ -180,10 +180,14 @@ class Authority:
         """Revoke a certificate. :meth:`write_list` makes the revocation known to endpoints."""
         run("ca", *self._as(self.root), "-revoke", certificate.own)
 
-    def write_list(self, path: Path) -> None:
-        """Write the revocation list, atomically."""
+    def write_list(self, path: Path, *, seconds: int | None = None) -> None:
+        """Write the revocation list, atomically.
+
+        :param seconds: seconds until the list expires; by default 30 days.
+        """
         whole = self.folder / "new.crl"
-        run("ca", *self._as(self.root), "-gencrl", "-out", whole)
+        until = [] if seconds is None else ["-crlsec", str(seconds)]
+        run("ca", *self._as(self.root), "-gencrl", *until, "-out", whole)
         whole.replace(path)
 
     def _as(self, issuer: Certificate) -> tuple[str | Path, ...]:

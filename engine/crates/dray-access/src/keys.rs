@@ -33,7 +33,7 @@ const FILE_PACE: Pace = Pace {
 /// Maximum size in bytes of a file of keys, certificates or revocation lists. A larger file is an
 /// error: if only a part of a revocation list were read, a certificate that the unread part revokes
 /// would be accepted.
-const FILE_BYTES_MAX: u64 = 16 << 20;
+pub(super) const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Path of the document that names the URL of an issuer's keys (OpenID Connect Discovery 1.0,
 /// section 4).

@@ -3,7 +3,8 @@
 //! Purpose:
 //! - the types of an access decision: [`Principal`], [`Action`] and the trait [`Access`];
 //! - [`Authenticator`], which implements the trait;
-//! - the rights of a ticket ([`tickets`]).
+//! - the rights of a ticket ([`tickets`]);
+//! - the update of authorities, revocation lists and issuers' keys ([`trust`]).
 //!
 //! Non-goals: verifying signatures (dray-auth), storing tickets, HTTP.
 //!
@@ -13,6 +14,7 @@ mod authenticator;
 mod keyring;
 mod keys;
 pub mod tickets;
+pub mod trust;
 
 pub use authenticator::{Authenticator, own_issuer, own_url};
 pub use keys::{authorities, certificates};

@@ -11,11 +11,13 @@
 //! it parses the leaf with webpki, and webpki refuses the critical extension of a proxy. Use
 //! `verify_tls13_signature_with_raw_key` instead, with the key of [`public_key`] or [`Client`].
 
+mod crl;
 mod der;
 mod name;
 mod proxy;
 mod validity;
 
+pub use crl::{ListFacts, check_list, list_facts};
 pub use name::Subject;
 pub use validity::{Validity, validity};
 

@@ -5,6 +5,7 @@ mod endpoint;
 mod plan;
 mod serve;
 mod staging;
+mod trust;
 mod values;
 
 pub(crate) use calibrate::Calibrate;
@@ -15,6 +16,7 @@ pub(crate) use endpoint::{
 pub(crate) use plan::Plan;
 pub(crate) use serve::Serve;
 pub(crate) use staging::{AtEndpoint, HowToStage, ListStaged, Stage, StageIn, StageOut};
+pub(crate) use trust::{Trust, UpdateTrust};
 pub(crate) use values::{Durability, Links, Overwrite, Reflink, Resume, Show};
 
 use crate::units;
@@ -92,6 +94,9 @@ pub(crate) enum Command {
     /// Create and show bearer tokens
     #[command(subcommand)]
     Token(Token),
+    /// Fetch the trusted files of an endpoint: authorities, revocation lists, keys of issuers
+    #[command(subcommand)]
+    Trust(Trust),
     /// List the transfers of an endpoint
     Transfers(Transfers),
     /// Show one transfer of an endpoint
@@ -149,6 +154,7 @@ impl Command {
             Self::Checksum(sum) => sum.at.ask.json,
             Self::Log(Log::Show(log) | Log::Verify(log)) => log.json,
             Self::Log(Log::Sweep(sweep)) => sweep.json,
+            Self::Trust(Trust::Update(update)) => update.json,
             _ => false,
         }
     }

@@ -215,7 +215,7 @@ fn serve(run: &RunEndpoint) -> Result<Exit, Stop> {
 }
 
 /// Returns the path of the configuration file. `named` is the file, or the folder that contains it.
-fn config_file(named: &Path) -> PathBuf {
+pub(crate) fn config_file(named: &Path) -> PathBuf {
     match named.is_dir() {
         true => named.join(CONFIG_FILE),
         false => named.to_owned(),

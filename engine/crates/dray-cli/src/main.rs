@@ -37,6 +37,7 @@ mod tokens;
 mod top;
 mod trace;
 mod transfers;
+mod trust;
 mod units;
 
 use args::{Command, Dray};
@@ -63,6 +64,7 @@ fn run() -> Exit {
         Command::Serve(serve) => serve::run(serve),
         Command::Endpoint(command) => endpoint::run(command),
         Command::Token(token) => tokens::run(token),
+        Command::Trust(trust) => trust::run(trust),
         Command::Transfers(list) => transfers::transfers(list),
         Command::Show(show) => transfers::show(show),
         Command::Top(top) => top::run(top),

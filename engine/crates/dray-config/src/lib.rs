@@ -15,12 +15,14 @@ mod policy_list;
 mod read;
 pub mod roots;
 mod tiers;
+mod trust;
 mod values;
 
 pub use limits::{History, Janitor, Limits, Metrics, Retry, Scheduling, Share, Tape, Tickets, Ui};
 pub use tiers::{
     BypassKeys, Completion, ManagedTier, Template, TierPolicyName, Values, VictimOrder,
 };
+pub use trust::{TrustKind, TrustSource, TrustUpdate};
 pub use values::{
     Address, Owners, Rate, RootName, Size, TargetFolder, TargetLimit, ThreadsOf, Tier,
 };
@@ -57,6 +59,9 @@ pub struct Config {
     /// Certificates of the control API.
     #[serde(default)]
     pub tls: Tls,
+    /// Files of authorities, revocation lists and issuers' keys that are fetched.
+    #[serde(default)]
+    pub trust: TrustUpdate,
     /// The exported roots.
     #[serde(default)]
     pub root: Vec<Root>,

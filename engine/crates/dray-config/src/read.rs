@@ -87,6 +87,7 @@ impl Config {
             let cause = "`certificate` and `key` must be set together".to_owned();
             return Err(("certificate", cause));
         }
+        self.trust.check()?;
         self.check_roots()?;
         self.check_tiers()?;
         if self.tape.lifetime == 0 {

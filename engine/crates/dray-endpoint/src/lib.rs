@@ -34,6 +34,7 @@ mod supervisor;
 pub mod ticket_store;
 pub mod tier;
 pub mod traits;
+mod trust_timer;
 mod workers;
 
 pub use dray_queue::clock;

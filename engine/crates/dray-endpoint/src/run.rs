@@ -19,6 +19,7 @@ use crate::storage::Given;
 use crate::supervisor::Supervisor;
 use crate::ticket_store::TicketStore;
 use crate::tier::Tiers;
+use crate::trust_timer;
 use dray_access::{Access, Authenticator, authorities};
 use dray_api::timestamp::time;
 use dray_config::Config;
@@ -399,6 +400,8 @@ impl Endpoint {
     /// # Errors
     /// If the queue cannot be read, or the system refuses a thread for one of the parts.
     pub fn run(self) -> Result<()> {
+        let asked = Arc::clone(&self.stop);
+        trust_timer::start(&self.config, move |wait| asked.sleep(wait))?;
         let Self {
             listener,
             passive,
