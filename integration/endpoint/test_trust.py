@@ -228,6 +228,37 @@ def names(config: Path) -> list[str]:
     return found
 
 
+def test_a_signing_policy_limits_the_subjects_of_an_authority(
+    start_endpoint: Callable[..., Endpoint], tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    trusted = tmp_path / "trusted"
+    trusted.mkdir()
+    shutil.copy(authority.file, trusted / f"{HASH}.0")
+    policy = trusted / f"{HASH}.signing_policy"
+    policy.write_text(
+        "access_id_CA  X509    '/DC=org/DC=dray/CN=ca'\n"
+        "pos_rights    globus  CA:sign\n"
+        'cond_subjects globus  \'"/DC=org/DC=dray/CN=alice*" "/DC=org/DC=dray/OU=b/*"\'\n',
+        encoding="utf-8",
+    )
+    endpoint = start_endpoint("b", config={"tls": {"client_ca": str(trusted)}})
+    alice, bob = authority.issue("alice"), authority.issue("bob")
+    for good in (alice, authority.proxy(alice, "proxy")):
+        answer = ask(endpoint, "GET", "/v1/endpoint", certificate=good.file())
+        assert answer.code == 200, answer.text
+    for bad in (bob, authority.proxy(bob, "other-proxy")):
+        answer = ask(endpoint, "GET", "/v1/endpoint", certificate=bad.file())
+        cause = answer.refused(401, "unauthorized")["cause"]
+        assert "signing policy of /DC=org/DC=dray/CN=ca does not permit" in cause, cause
+    # A damaged policy is a configuration error.
+    endpoint.stop()
+    policy.write_text("<html>503</html>", encoding="utf-8")
+    with pytest.raises(RuntimeError):
+        endpoint.start()
+    assert str(policy) in endpoint.log_text()
+
+
 def test_a_wrong_section_is_a_usage_error(tmp_path: Path, mirror: tuple[Path, str]) -> None:
     site = Site(tmp_path, mirror)
     good = site.config.read_text(encoding="utf-8")

@@ -343,6 +343,12 @@ fn read_certificates(tls: &Tls) -> Result<Certificates> {
     });
     for path in tls.client_ca.iter() {
         for file in files(path)? {
+            if file.extension().is_some_and(|end| end == "signing_policy") {
+                let policy = read(&file)?;
+                let added = trust.add_signing_policy(&String::from_utf8_lossy(&policy));
+                added.map_err(|error| in_file(error, &file))?;
+                continue;
+            }
             for certificate in certificates(&file)? {
                 let added = trust.add_authority(&certificate);
                 added.map_err(|error| in_file(error, &file))?;

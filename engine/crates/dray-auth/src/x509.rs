@@ -14,6 +14,7 @@
 mod crl;
 mod der;
 mod name;
+mod policy;
 mod proxy;
 mod validity;
 
@@ -23,6 +24,7 @@ pub use validity::{Validity, validity};
 
 use crate::escape::{misconfigured, seconds, shown, unauthorized};
 use dray_core::{Error, Result};
+use policy::SigningPolicy;
 use rustls_pki_types::{
     CertificateDer, CertificateRevocationListDer, Der, ServerName, TrustAnchor, UnixTime,
 };
@@ -68,6 +70,7 @@ struct Anchor {
 pub struct Trust {
     anchors: Vec<Anchor>,
     lists: Vec<CertRevocationList<'static>>,
+    policies: Vec<SigningPolicy>,
     revocation: Revocation,
 }
 
@@ -174,6 +177,44 @@ impl Trust {
         Ok(())
     }
 
+    /// Adds a signing policy: the subjects that an authority may certify, in the format of the Globus
+    /// Toolkit (`HASH.signing_policy`). An authority without a policy may certify all subjects.
+    ///
+    /// # Errors
+    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) if the policy cannot be parsed.
+    pub fn add_signing_policy(&mut self, text: &str) -> Result<()> {
+        self.policies.extend(SigningPolicy::parse(text)?);
+        Ok(())
+    }
+
+    /// Checks that the signing policies permit the certificates that authorities have signed. Checks
+    /// all of them, also those that do not lead to the authority: another certificate of the same
+    /// name could otherwise hide the certificate that a policy does not permit.
+    fn check_policies(&self, signed: &[Parsed]) -> Result<()> {
+        for one in signed {
+            let (Ok(subject), Ok(issuer)) = (one.subject(), one.issuer()) else {
+                continue;
+            };
+            let mut own = (self.policies.iter())
+                .filter(|policy| policy.is_of(issuer.slash()))
+                .peekable();
+            let is_bound = own.peek().is_some() && subject != issuer;
+            if is_bound && !own.any(|policy| policy.permits(subject.slash())) {
+                let cause = format!(
+                    "the signing policy of {} does not permit {}",
+                    shown(issuer.slash()),
+                    one.words()
+                );
+                return Err(refused(
+                    cause,
+                    "use a certificate of another authority, or ask the endpoint's administrator \
+                        to install the authority's newest signing policy",
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Identifies a client. `chain` has the certificates that the client presented, in DER, with
     /// the leaf first. `now` is in seconds since 1970.
     ///
@@ -190,6 +231,7 @@ impl Trust {
         let end = CertificateDer::from(own.der);
         self.verify_path(&end, &chain[proxies + 1..], now, &KeyUsage::client_auth())
             .map_err(|error| self.words(&error, own, &parsed[proxies + 1..], now))?;
+        self.check_policies(&parsed[proxies..])?;
         let is_limited = proxy::check(&parsed[..=proxies], now)?;
         let expires = parsed[..=proxies].iter().map(|one| one.validity().1).min();
         Ok(Client {
