@@ -159,7 +159,9 @@ fn section(page: &mut String, command: &Command, above: &str) {
         page.push_str("| | |\n|---|---|\n");
     }
     for arg in arguments {
-        let _ = writeln!(page, "| `{}` | {} |", spelling(arg), meaning(arg));
+        // A bar would end the cell of the table, even within code.
+        let name = spelling(arg).replace('|', "\\|");
+        let _ = writeln!(page, "| `{name}` | {} |", meaning(arg));
     }
     page.push('\n');
     if let Some(after) = command.get_after_help() {
