@@ -60,6 +60,9 @@ setup-packages:
 setup-console:
 	@tools/bootstrap.sh console
 
+setup-manual:
+	@tools/bootstrap.sh manual
+
 setup-bench:
 	@tools/bootstrap.sh bench
 
@@ -211,6 +214,12 @@ rpm: setup-packages build-xrootd ## RPM packages in dist/: dray, dray-xrootd, de
 
 sbom: setup-xrootd ## Software bills of materials (CycloneDX) of the packages and the wheel, in dist/
 	$(PACKAGES).sbom dist
+
+.PHONY: setup-manual
+# Without --quiet, which would also hide warnings from the strict mode.
+manual: setup-manual ## The manual as a site, in dist/manual/; open index.html there
+	rm -rf dist/manual
+	NO_MKDOCS_2_WARNING=1 .tools/manual/bin/mkdocs build --config-file tools/manual/mkdocs.yml
 
 fmt: setup ## Rewrite Rust and Python in the house's format
 	$(CARGO) fmt --all

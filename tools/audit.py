@@ -42,12 +42,14 @@ LICENCES_ALLOWED = frozenset(
 
 #: Both files fill .venv (docs/decisions/0019-airflow-in-the-common-environment.md).
 REQUIREMENTS = ("requirements-dev.txt", "requirements-airflow.txt")
-#: These files fill .tools/rucio, .tools/fts, .tools/sbom and .tools/axe. Their versions differ from
-#: those in .venv, so the lines are not compared with the packages that are installed in .venv.
+#: These files fill .tools/rucio, .tools/fts, .tools/sbom, .tools/manual and .tools/axe. Their
+#: versions differ from those in .venv, so the lines are not compared with the packages that are
+#: installed in .venv.
 REQUIREMENTS_APART = (
     "requirements-rucio.txt",
     "requirements-fts.txt",
     "requirements-sbom.txt",
+    "requirements-manual.txt",
     "requirements-axe.txt",
 )
 

@@ -9,6 +9,7 @@
 #   tools/bootstrap.sh xrootd   the same as `build`, and XRootD's headers
 #   tools/bootstrap.sh packages the same as `xrootd`, and the tools that build Debian and RPM packages
 #   tools/bootstrap.sh console  the same as `build`, and Node.js with npm
+#   tools/bootstrap.sh manual   the same as `build`, and the program that builds the manual as a site
 #   tools/bootstrap.sh bench    the same as `build`, and the copy tools that dray is compared with.
 #                               For a tool that cannot be installed, the benchmark reports this.
 #
@@ -18,8 +19,9 @@
 # (tools/requirements-dev.txt, and tools/requirements-airflow.txt for the levels with Airflow) and
 # writes .venv/dray-env.sh, which the Makefile sources. For the tests, Rucio has its own
 # environment, .tools/rucio (tools/requirements-rucio.txt). The stock client of FTS is in .tools/fts
-# (tools/requirements-fts.txt), and the schemas of SBOMs are in .tools/sbom
-# (tools/requirements-sbom.txt).
+# (tools/requirements-fts.txt), the schemas of SBOMs are in .tools/sbom
+# (tools/requirements-sbom.txt), and the program that builds the manual is in .tools/manual
+# (tools/requirements-manual.txt).
 #
 # Environment variables: PYTHON (a Python >= 3.10; default python3), DRAY_NO_INSTALL=1 (never call
 # apt-get).
@@ -43,6 +45,9 @@ fts=$root/.tools/fts
 # Only a test of the packages uses the schemas of SBOMs.
 requirements_sbom=$root/tools/requirements-sbom.txt
 sbom=$root/.tools/sbom
+# MkDocs and its libraries, only for the manual.
+requirements_manual=$root/tools/requirements-manual.txt
+manual=$root/.tools/manual
 # Package with the tree of many small files for the benchmark (see integration/bench/datasets.py).
 linux_source=/usr/src/linux-source-6.1.tar.xz
 # rclone as its authors release it, because Debian's version is years older. Debian's is kept too.
@@ -55,8 +60,8 @@ die() {
 }
 
 case $level in
-build | demo | test | celery | xrootd | packages | console | bench) ;;
-*) die "unknown level '$level': say build, demo, test, celery, xrootd, packages, console or bench" ;;
+build | demo | test | celery | xrootd | packages | console | manual | bench) ;;
+*) die "unknown level '$level': say build, demo, test, celery, xrootd, packages, console, manual or bench" ;;
 esac
 
 # --- what is there ------------------------------------------------------------------------------
@@ -400,6 +405,17 @@ if is_for_tests; then
         "$python" -m venv "$sbom"
         install_many "$sbom/bin/python" --requirement "$requirements_sbom"
         printf '%s\n' "$stamp" >"$sbom/dray-stamp"
+    fi
+fi
+
+if is_for_tests || [ "$level" = manual ]; then
+    stamp="$place $(cksum <"$requirements_manual")"
+    if [ ! -x "$manual/bin/python" ] || [ "$(cat "$manual/dray-stamp" 2>/dev/null)" != "$stamp" ]; then
+        say "filling .tools/manual from tools/requirements-manual.txt"
+        rm -rf "$manual"
+        "$python" -m venv "$manual"
+        install_many "$manual/bin/python" --requirement "$requirements_manual"
+        printf '%s\n' "$stamp" >"$manual/dray-stamp"
     fi
 fi
 

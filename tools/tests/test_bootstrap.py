@@ -73,6 +73,7 @@ class Host:
         (self.tree / "tools" / "requirements-rucio.txt").write_text("")
         (self.tree / "tools" / "requirements-fts.txt").write_text("")
         (self.tree / "tools" / "requirements-sbom.txt").write_text("")
+        (self.tree / "tools" / "requirements-manual.txt").write_text("")
         (self.tree / "engine" / "Cargo.toml").write_text(f'rust-version = "{version}"\n')
 
     def python_floor(self) -> None:
@@ -255,6 +256,17 @@ def test_the_console_needs_node(host: Host) -> None:
     assert "requirements-airflow" not in asked.read_text()
 
 
+def test_the_manual_needs_only_its_own_environment(host: Host) -> None:
+    assert host.missing("manual") == host.missing("build")
+    host.complete()
+    asked = host.python()
+    assert host.run("manual").stderr.count("filling") == 2
+    lines = asked.read_text().splitlines()
+    assert lines[-1].endswith("requirements-manual.txt")
+    assert "requirements-airflow" not in asked.read_text()
+    assert host.run("manual").stderr == ""
+
+
 def test_the_demo_needs_no_more_programs_than_building(host: Host) -> None:
     assert host.missing("demo") == ["rustc-web", "cargo-web", "gcc", "libc6-dev"]
 
@@ -285,12 +297,13 @@ def test_airflow_is_installed_once_and_only_on_request(host: Host) -> None:
         assert host.run(level).stderr == ""
     assert asked.read_text().splitlines() == lines
     # Rucio has a separate environment.
-    assert host.run("test").stderr.count("filling") == 3
+    assert host.run("test").stderr.count("filling") == 4
     lines = asked.read_text().splitlines()
-    assert lines[-3].endswith("requirements-rucio.txt")
-    # The stock client of FTS and the schemas of SBOMs have separate environments too.
-    assert lines[-2].endswith("requirements-fts.txt")
-    assert lines[-1].endswith("requirements-sbom.txt")
+    assert lines[-4].endswith("requirements-rucio.txt")
+    # The stock client of FTS, the schemas of SBOMs and MkDocs have separate environments too.
+    assert lines[-3].endswith("requirements-fts.txt")
+    assert lines[-2].endswith("requirements-sbom.txt")
+    assert lines[-1].endswith("requirements-manual.txt")
     assert host.run("test").stderr == ""
     (host.tree / "tools" / "requirements-airflow.txt").write_text("uv==1\n")
     assert host.run("build").stderr == ""
