@@ -215,11 +215,14 @@ rpm: setup-packages build-xrootd ## RPM packages in dist/: dray, dray-xrootd, de
 sbom: setup-xrootd ## Software bills of materials (CycloneDX) of the packages and the wheel, in dist/
 	$(PACKAGES).sbom dist
 
-.PHONY: setup-manual
+.PHONY: setup-manual manual screenshots
 # Without --quiet, which would also hide warnings from the strict mode.
 manual: setup-manual ## The manual as a site, in dist/manual/; open index.html there
 	rm -rf dist/manual
 	NO_MKDOCS_2_WARNING=1 .tools/manual/bin/mkdocs build --config-file tools/manual/mkdocs.yml
+
+screenshots: setup build ## Pictures of the web console for the manual, in docs/how-to/console/
+	DRAY_SCREENSHOTS=docs/how-to/console $(PYTEST) integration/endpoint/test_console_pictures.py
 
 fmt: setup ## Rewrite Rust and Python in the house's format
 	$(CARGO) fmt --all
