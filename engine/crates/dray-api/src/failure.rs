@@ -2,7 +2,7 @@
 
 use crate::admission::Admitted;
 use crate::api_path;
-use dray_core::Error;
+use dray_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -28,6 +28,12 @@ pub struct ErrorParts {
     /// For the kind `not_admitted`: promise that the endpoint could make instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission: Option<Box<Admitted>>,
+}
+
+/// Returns the word for a kind of error in the API, for example `not_found`.
+#[must_use]
+pub fn kind_word(kind: ErrorKind) -> String {
+    word(&kind)
 }
 
 fn word(value: &impl Serialize) -> String {

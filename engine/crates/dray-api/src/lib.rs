@@ -44,7 +44,7 @@ pub use checks::{Check, of_item};
 pub use endpoint::{EndpointAnswer, Health, LimitsAnswer, RootAnswer, You};
 pub use enums::{AdmissionWord, Direction, OrderWord};
 pub use events::{Event, EventKind, Events, EventsQuery, PlannedRate};
-pub use failure::{ErrorAnswer, ErrorParts, PathError};
+pub use failure::{ErrorAnswer, ErrorParts, PathError, kind_word};
 pub use files::FileWish;
 pub use load::{EndpointLoad, HiddenLoad, PromiseAnswer, SessionAnswer, SessionDirection};
 pub use parts::{Content, Place, Range, RateWish, RetryWish, SciTag, Selection};

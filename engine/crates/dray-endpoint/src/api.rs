@@ -14,6 +14,7 @@ mod outgoing;
 mod record;
 mod refusal;
 mod sizes;
+mod spaces;
 mod staging;
 mod storage;
 mod submission;
@@ -51,6 +52,7 @@ use dray_queue::Queue;
 use extract::{CallHold, Places};
 use fair_semaphore::{FairSemaphore, TURN_TIME, busy};
 use refusal::{Answer, CallerError};
+use spaces::Spaces;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
@@ -127,6 +129,7 @@ pub struct Api {
     workers: Workers,
     /// Threads for storage calls. A storage call may take hours and must not delay other calls.
     storage_workers: Workers,
+    spaces: Spaces,
     stopping: watch::Sender<bool>,
     document: Bytes,
 }
@@ -169,6 +172,7 @@ impl Api {
         let document = openapi().to_json().map_err(|error| {
             Error::new(ErrorKind::Internal, End::Here, "describe the API").cause(error.to_string())
         })?;
+        let spaces = Spaces::new(&parts.roots)?;
         Ok(Arc::new(Self {
             config: parts.config,
             queue: parts.queue,
@@ -189,6 +193,7 @@ impl Api {
             listings: Listings::default(),
             workers: Workers::new(CALLS_MAX)?,
             storage_workers: Workers::new(STORAGE_CALLS_MAX)?,
+            spaces,
             stopping: watch::Sender::new(false),
             document: Bytes::from(document),
         }))

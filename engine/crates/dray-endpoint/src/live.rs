@@ -7,8 +7,10 @@
 mod moving;
 mod rates;
 mod targets;
+mod totals;
 
 pub use moving::{Moving, Way};
+pub use totals::SinkCounts;
 
 use dray_config::Config;
 use dray_core::lock::LockExt;
@@ -20,6 +22,7 @@ use dray_runtime::handle::Handle;
 use rates::Rates;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use totals::SinkTotals;
 
 /// A new session gets its minimum memory and 1/`EXTRA_PART` of the memory that is neither used nor
 /// reserved. The minimum memory of each free slot is reserved. So the first sessions get more
@@ -78,6 +81,7 @@ struct Inner {
     bounds: Bounds,
     rates: Rates,
     table: Mutex<Table>,
+    sinks: Arc<SinkTotals>,
 }
 
 /// The slot of one session. Dropping this value frees the slot.
@@ -110,6 +114,7 @@ impl Live {
             bounds,
             rates,
             table: Mutex::default(),
+            sinks: Arc::default(),
         }))
     }
 
@@ -153,6 +158,7 @@ impl Live {
         table.next += 1;
         let number = table.next;
         moving.number = number;
+        moving.sinks = Arc::clone(&self.0.sinks);
         table.memory += memory;
         table.live_entries += live_entries;
         let others = table.sessions.values().map(|(other, _)| &**other);
@@ -180,6 +186,12 @@ impl Live {
             .values()
             .map(|(moving, _)| Arc::clone(moving))
             .collect()
+    }
+
+    /// Returns the sums of the counters of all sinks since the process started.
+    #[must_use]
+    pub fn sinks(&self) -> SinkCounts {
+        self.0.sinks.read()
     }
 
     /// Returns the exhausted limit that prevents this endpoint from driving another session of this

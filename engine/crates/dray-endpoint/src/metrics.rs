@@ -3,11 +3,15 @@
 //! The format is written without a library, because a dozen numbers and one histogram need less
 //! code than the calls of a library.
 
+mod outcomes;
+mod space;
 mod targets;
 mod tiers;
 
+pub use space::RootSpace;
 pub use tiers::TierSample;
 
+use crate::live::SinkCounts;
 use axum::http::Method;
 use dray_api::TargetAnswer;
 use dray_core::Result;
@@ -32,6 +36,19 @@ struct Histogram {
     buckets: [u64; BUCKETS.len()],
     count: u64,
     seconds: f64,
+}
+
+/// Values that other parts of the endpoint have at the moment of a call.
+#[derive(Debug, Default)]
+pub struct Samples {
+    /// The tiers.
+    pub tiers: Vec<TierSample>,
+    /// The storage targets that running sessions use.
+    pub targets: Vec<TargetAnswer>,
+    /// Sums of the counters of all sinks.
+    pub sinks: SinkCounts,
+    /// Space of the roots.
+    pub roots: Vec<RootSpace>,
 }
 
 /// The counters of the endpoint.
@@ -80,16 +97,11 @@ impl Metrics {
         }
     }
 
-    /// Returns all metrics as text, including the metrics of the tiers and of the storage targets.
+    /// Returns all metrics as text, including the samples of other parts.
     ///
     /// # Errors
     /// The errors of the queue's database.
-    pub fn text(
-        &self,
-        queue: &Queue,
-        tiers: &[TierSample],
-        targets: &[TargetAnswer],
-    ) -> Result<String> {
+    pub fn text(&self, queue: &Queue, samples: &Samples) -> Result<String> {
         let mut text = String::new();
         head(&mut text, "dray_transfers", "gauge", "Transfers by state.");
         for (state, count) in queue.count_by_state()? {
@@ -107,8 +119,11 @@ impl Metrics {
             head(&mut text, name, kind, help);
             line(&mut text, name, "", value);
         }
-        tiers::push(&mut text, tiers);
-        targets::push(&mut text, targets);
+        outcomes::push(&mut text, queue.tally());
+        outcomes::push_sinks(&mut text, &samples.sinks);
+        space::push(&mut text, &samples.roots);
+        tiers::push(&mut text, &samples.tiers);
+        targets::push(&mut text, &samples.targets);
         self.api(&mut text);
         Ok(text)
     }

@@ -16,6 +16,7 @@ mod change;
 mod claims;
 mod connections;
 mod damage;
+mod ending;
 mod input;
 mod list;
 mod live;
@@ -35,6 +36,7 @@ mod staged;
 mod staging;
 mod states;
 mod submit;
+mod tally;
 mod tape;
 mod tickets;
 mod tiers;
@@ -45,12 +47,13 @@ mod writes;
 pub use actor::Actor;
 pub use candidates::{CandidateQuery, QueuedTransfer};
 pub use claims::{ClaimRow, StagedIn, WaitReason};
+pub use ending::Ending;
 pub use input::{SessionInput, TicketHolder};
 pub use live::{Counters, FAILURES_MAX, Holds};
 pub use manifest::Manifest;
 pub use purges::{PurgeJob, PurgeReport};
 pub use refused::Refused;
-pub use run::{Ending, Ticked};
+pub use run::Ticked;
 pub use settings::{IsOwn, Settings};
 pub use space::SpaceClaim;
 pub use staged::StagedRow;
@@ -59,6 +62,7 @@ pub use states::{
     Command, EndKind, Standing, Step, Verdict, Wish, after_break, after_turned_away, next,
 };
 pub use submit::{Submission, Submitted};
+pub use tally::{ByKind, Tally};
 pub use tape::{Tape, TapeFile, TapeJob, TapeRequest};
 pub use tickets::{TicketClaim, TicketRow, TicketTable};
 pub use tiers::{Restarts, TierChange, TierReplica, TierVersion, Tiers};
@@ -146,6 +150,7 @@ pub struct Queue {
     writer: Writer,
     readers: Arc<Readers>,
     live: Arc<Live>,
+    tally: Arc<Tally>,
     promises: Arc<Promises>,
     hub: Arc<Hub>,
     commands: Arc<OnceLock<Arc<dyn Commands>>>,
@@ -188,6 +193,7 @@ impl Queue {
         let live = Arc::new(Live::default());
         let commands = Arc::new(OnceLock::new());
         let flushed = Arc::clone(&live);
+        let tally = Arc::new(Tally::default());
         let promises = Arc::new(Promises::new(&settings.promises));
         let readers = Arc::new(Readers::open(path)?);
         let context = Context {
@@ -196,6 +202,7 @@ impl Queue {
             commands: Arc::clone(&commands),
             flush: Box::new(move |connection| flushed.flush(connection)),
             promises: Arc::clone(&promises),
+            tally: Arc::clone(&tally),
         };
         manifest::sweep(&connection, &transfers)?;
         promised::load(&connection, &promises)?;
@@ -203,6 +210,7 @@ impl Queue {
             writer: Writer::start(connection, context)?,
             readers,
             live,
+            tally,
             promises,
             hub,
             commands,
@@ -269,6 +277,12 @@ impl Queue {
 
     fn asked(&self) -> MutexGuard<'_, Asked> {
         self.asked.lock_unpoisoned()
+    }
+
+    /// Returns the counters of ended transfers and failures since the process started.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// Returns the bytes that all transfers have sent since the process started.

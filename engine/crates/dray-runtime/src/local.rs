@@ -4,6 +4,7 @@
 use crate::observe::{Observer, TargetLoad};
 use crate::{sink, source};
 use crossbeam_channel::{Sender, unbounded};
+use dray_core::time::nanos;
 use dray_core::{End, Error, ErrorKind, PeerId, Result, StreamId};
 use dray_link::link::{BlockSender, ControlSender, SinkEvent, SinkLink, SourceEvent, SourceLink};
 use dray_link::pace::Pace;
@@ -14,6 +15,7 @@ use dray_session::{Event, Outcome, Progress};
 use dray_wire::message::{BlockHead, Message, Totals};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The only stream of an in-process link. Passing a buffer takes no time, so more streams would not
 /// help.
@@ -53,6 +55,9 @@ impl Ends {
         Progress {
             files_updated: self.sink.1.files_updated,
             bytes_read_back: self.sink.1.bytes_read_back,
+            objects_corrupt: self.sink.1.objects_corrupt,
+            log_commits: self.sink.1.log_commits,
+            log_time: self.sink.1.log_time,
             ..self.source.1
         }
     }
@@ -152,6 +157,9 @@ pub fn run(
 struct SinkOnly {
     writers: AtomicU32,
     bytes_read_back: AtomicU64,
+    objects_corrupt: AtomicU64,
+    log_commits: AtomicU64,
+    log_nanos: AtomicU64,
 }
 
 impl SinkOnly {
@@ -159,6 +167,9 @@ impl SinkOnly {
         Progress {
             writers: self.writers.load(Ordering::Relaxed),
             bytes_read_back: self.bytes_read_back.load(Ordering::Relaxed),
+            objects_corrupt: self.objects_corrupt.load(Ordering::Relaxed),
+            log_commits: self.log_commits.load(Ordering::Relaxed),
+            log_time: Duration::from_nanos(self.log_nanos.load(Ordering::Relaxed)),
             ..progress
         }
     }
@@ -182,6 +193,9 @@ impl Observer for AtSink<'_> {
         let (only, order) = (self.sink_only, Ordering::Relaxed);
         only.writers.store(progress.writers, order);
         only.bytes_read_back.store(progress.bytes_read_back, order);
+        only.objects_corrupt.store(progress.objects_corrupt, order);
+        only.log_commits.store(progress.log_commits, order);
+        only.log_nanos.store(nanos(progress.log_time), order);
     }
 
     fn targets(&self, end: End, targets: &[TargetLoad]) {

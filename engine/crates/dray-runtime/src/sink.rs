@@ -5,6 +5,7 @@ mod asked;
 mod begin;
 mod begin_records;
 mod cleanup;
+mod commits;
 mod compare;
 mod continued;
 mod destination;
@@ -204,7 +205,7 @@ fn conduct_all(
         space.hurry();
         let progress = Progress {
             bytes_read_back: space.read_back.bytes(),
-            ..*executor.machine.progress()
+            ..space.commits.told(*executor.machine.progress())
         };
         Ok((outcome, progress))
     })
@@ -322,7 +323,7 @@ impl Executor for SinkExecutor<'_, '_> {
         Progress {
             profile: self.machine.profile(self.clock.now()),
             bytes_read_back: self.space.read_back.bytes(),
-            ..*self.machine.progress()
+            ..self.space.commits.told(*self.machine.progress())
         }
     }
 

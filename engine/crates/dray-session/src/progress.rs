@@ -3,6 +3,7 @@
 use dray_core::profile::Profile;
 use dray_core::{Error, RelPath, Sums};
 use dray_wire::message::Totals;
+use std::time::Duration;
 
 /// Counters of one end. All byte counts are bytes of file content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,6 +57,13 @@ pub struct Progress {
     pub bytes_read: u64,
     /// Bytes of objects that the sink has written, durable or not.
     pub bytes_written: u64,
+    /// Number of objects that arrived with bytes that differ from their checksums. The source sends
+    /// each of them again. Only a sink counts these objects.
+    pub objects_corrupt: u64,
+    /// Number of commits of the object log. Only a sink has a log.
+    pub log_commits: u64,
+    /// Total duration of these commits. Each commit waits until its records are durable.
+    pub log_time: Duration,
     /// Number of data streams in use. Only a source counts streams.
     pub streams: u32,
     /// Number of readers per storage target. Only a source counts readers.

@@ -231,6 +231,9 @@ impl Sink {
                 buffer,
                 verified,
             } => {
+                let kind = verified.as_ref().err().map(|error| error.kind);
+                let is_corrupt = kind == Some(ErrorKind::ChecksumMismatch);
+                self.progress.objects_corrupt += u64::from(is_corrupt);
                 self.on_arrived(peer, head, buffer, verified, now);
             }
             Input::Inspected(results) => self.on_inspected(results, now),

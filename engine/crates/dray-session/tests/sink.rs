@@ -154,6 +154,32 @@ fn duplicate_object_costs_no_credit_and_keeps_the_session() {
 }
 
 #[test]
+fn objects_with_wrong_bytes_are_counted_and_sent_again() {
+    let mut sink = open(8);
+    let damaged = |id, error| match block(id, 0, SegmentKind::Data(Sums::of(b"abcd"))) {
+        Input::BlockArrived {
+            peer, head, buffer, ..
+        } => Input::BlockArrived {
+            peer,
+            head,
+            buffer,
+            verified: Err(error),
+        },
+        other => other,
+    };
+    let effects = step(&mut sink, damaged(0, Sink::mismatch(None)));
+    assert!(matches!(
+        states(&effects)[..],
+        [(BlockId(0), BlockState::Nack(_))]
+    ));
+    assert_eq!(sink.progress().objects_corrupt, 1);
+    // Other reasons for a refused object are no damage.
+    let busy = Error::new(ErrorKind::Busy, End::Sink, "receive an object");
+    step(&mut sink, damaged(1, busy));
+    assert_eq!(sink.progress().objects_corrupt, 1);
+}
+
+#[test]
 fn split_stream_lost_is_answered_once() {
     let mut sink = open(16);
     for blocks in [vec![BlockId(7)], vec![BlockId(8)]] {

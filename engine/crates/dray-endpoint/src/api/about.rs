@@ -4,6 +4,7 @@
 use super::Api;
 use super::extract::{Body, Caller};
 use super::refusal::Answer;
+use crate::metrics::Samples;
 use axum::Json;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{StatusCode, header};
@@ -129,11 +130,16 @@ pub(super) async fn metrics(State(api): Shared, request: Request) -> Answer<impl
             );
         }
     }
+    let roots = api.spaces.read().await;
     let text = api
         .call(|api| {
-            let targets = api.live.targets(|_| true);
-            api.metrics
-                .text(&api.queue, &api.tiers.samples()?, &targets)
+            let samples = Samples {
+                tiers: api.tiers.samples()?,
+                targets: api.live.targets(|_| true),
+                sinks: api.live.sinks(),
+                roots,
+            };
+            api.metrics.text(&api.queue, &samples)
         })
         .await?;
     let kind = "text/plain; version=0.0.4; charset=utf-8";

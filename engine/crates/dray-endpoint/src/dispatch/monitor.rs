@@ -136,6 +136,7 @@ impl<'q> Monitor<'q> {
     /// Ends the observation: writes the last counters, and returns the report.
     pub(super) fn finish(self, ended: &Ended) -> Report {
         let counters = self.counters(&ended.progress);
+        self.moving.note_sink(&ended.progress);
         self.queue.progress(&self.id, &counters);
         let mut notes = self
             .notes

@@ -1,5 +1,6 @@
 //! A session: its requested rates, its granted rate and its progress.
 
+use super::totals::{SinkCounts, SinkTotals};
 use dray_api::RateWish;
 use dray_core::lock::LockExt;
 use dray_core::{End, TransferId, plan};
@@ -7,7 +8,7 @@ use dray_runtime::handle::Handle;
 use dray_runtime::observe::TargetLoad;
 use dray_session::Progress;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Direction of a session's bytes, seen from this endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,6 +75,10 @@ pub struct Moving {
     alarm: Mutex<Option<Alarm>>,
     /// The last report of the storage targets of each end that runs here.
     targets: Mutex<Vec<(End, Vec<TargetLoad>)>>,
+    /// Counters of the session's sink, if it runs here, at the last report.
+    sink: Mutex<SinkCounts>,
+    /// Counters of all sinks of this endpoint.
+    pub(super) sinks: Arc<SinkTotals>,
 }
 
 impl Moving {
@@ -107,6 +112,8 @@ impl Moving {
             alarm_at: AtomicU64::new(u64::MAX),
             alarm: Mutex::default(),
             targets: Mutex::default(),
+            sink: Mutex::default(),
+            sinks: Arc::default(),
         }
     }
 
@@ -151,7 +158,14 @@ impl Moving {
         self.listed.fetch_max(listed, Ordering::Relaxed);
         self.is_held_there
             .store(progress.is_held_there, Ordering::Relaxed);
+        self.note_sink(progress);
         self.ring();
+    }
+
+    /// Records the counters of the session's sink, if it runs here. Called with every report, and
+    /// with the last counters of a session that this endpoint drives.
+    pub fn note_sink(&self, progress: &Progress) {
+        self.sinks.note(&self.sink, progress);
     }
 
     /// Records the state of the storage targets of an end.

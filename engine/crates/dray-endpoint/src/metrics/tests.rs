@@ -1,6 +1,6 @@
 //! Tests of the counters.
 
-use super::{Metrics, TierSample};
+use super::{Metrics, RootSpace, Samples, TierSample};
 use crate::queue_settings::queue_settings;
 use axum::http::Method;
 use dray_api::{Request, Route, TargetAnswer, TargetEnd, TargetState};
@@ -117,7 +117,7 @@ fn metrics_report_held_transfers_and_promises() {
     let queue = open(folder.path());
     let metrics = Metrics::default();
     let value = |name: &str| {
-        let text = metrics.text(&queue, &[], &[]).expect("read");
+        let text = metrics.text(&queue, &Samples::default()).expect("read");
         let line = text
             .lines()
             .find(|line| line.starts_with(&format!("{name} ")));
@@ -171,8 +171,18 @@ fn the_page_of_metrics_names_each() {
         service_seconds: Some(0.5),
         state: TargetState::Congested,
     };
-    let text = Metrics::default().text(&queue, &[TierSample::default()], &[target]);
-    let text = text.expect("read");
+    let root = RootSpace {
+        root: "data".to_owned(),
+        free: 1,
+        total: 2,
+    };
+    let samples = Samples {
+        tiers: vec![TierSample::default()],
+        targets: vec![target],
+        roots: vec![root],
+        ..Samples::default()
+    };
+    let text = Metrics::default().text(&queue, &samples).expect("read");
     let page = include_str!("../../../../../docs/reference/metrics.md");
     let told: BTreeSet<&str> = (text.lines())
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())

@@ -295,6 +295,8 @@ fn step(effects: &mut Effects, row: &mut Row, to: Standing, id: &TransferId, now
     }
     if to.state.is_terminal() {
         row.ended_at.get_or_insert(now);
+        let is_new = !from.state.is_terminal();
+        effects.ended.extend(is_new.then_some(to.state));
     }
     match (from.state, to.state, to.wish) {
         (State::Active, State::Active, Some(wish)) => effects.stops.push((id.clone(), wish)),

@@ -1,6 +1,7 @@
 //! The calls of the dispatcher: start transfers, and record their progress and their end.
 
 use super::change::{apply, forget};
+use super::ending::Ending;
 use super::input::{SessionInput, TicketHolder};
 use super::live::{self, Counters, Holds, Run};
 use super::manifest::{self, Manifest};
@@ -25,37 +26,6 @@ const PRUNED_MAX: u32 = 500;
 /// Time for which the tickets of an ended transfer are kept, so that a new attempt can use them.
 /// Without renewal, most tickets expire after an hour. The value is an estimate.
 const SECRETS_KEPT: Duration = Duration::from_secs(24 * 3_600);
-
-/// The end of a session.
-#[derive(Debug, Clone)]
-pub enum Ending {
-    /// All data is durable.
-    Done,
-    /// Some files failed. The other files are durable.
-    Incomplete,
-    /// The transfer failed and will not be tried again.
-    Failed(Error),
-    /// The session broke off. The status of `error` and the number of broken sessions decide
-    /// whether the transfer is tried again.
-    Broken {
-        /// Reason for the break.
-        error: Error,
-        /// True if the session made new data durable.
-        has_progressed: bool,
-        /// The source that the next session reads; `None` to keep the present one.
-        source: Option<u32>,
-    },
-    /// The other end had no free session slot. This does not count as a failed try of the transfer.
-    TurnedAway {
-        /// The other end's error.
-        error: Error,
-        /// The source that the next session reads; `None` to keep the present one.
-        source: Option<u32>,
-    },
-    /// The session was stopped. A caller requested it, another transfer needed the slot, or the
-    /// endpoint is shutting down.
-    Stopped,
-}
 
 /// Numbers of transfers that a tick changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -152,6 +122,7 @@ impl Queue {
 
     /// Records that a file of a running transfer failed.
     pub fn file_failed(&self, id: &TransferId, path: &RelPath, error: &Error) {
+        self.tally.file_failed(error.kind);
         self.live
             .file_failed(&self.hub, id.as_str(), path, error, clock::now());
     }
@@ -203,7 +174,8 @@ impl Queue {
     pub fn ended(&self, id: &TransferId, ending: Ending) -> Result<Option<State>> {
         let wanted = id.to_string();
         let last = self.live.lock().get_mut(&wanted).map(super::live::Run::end);
-        let retry = self.settings.retry;
+        let counters = last.as_ref().map(|(counters, ..)| *counters);
+        let (retry, kind) = (self.settings.retry, ending.kind());
         let state = self.write(move |connection, effects| {
             let Some(mut row) = Row::find(connection, &wanted)? else {
                 return Ok(None);
@@ -220,6 +192,9 @@ impl Queue {
             Ok(Some(row.standing.state))
         })?;
         self.live.lock().remove(id.as_str());
+        if let Some(state) = state {
+            self.tally.session_ended(kind, state, counters.as_ref());
+        }
         Ok(state)
     }
 

@@ -3,9 +3,10 @@
 
 use super::connections::{Readers, Stuck};
 use super::sqlite::sql;
+use super::tally::Tally;
 use crate::events::Hub;
 use crate::promises::Promises;
-use dray_api::Event;
+use dray_api::{Event, State};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use dray_link::threads::refused;
 use rusqlite::Connection;
@@ -52,6 +53,8 @@ pub(super) struct Effects {
     pub(super) has_purges: bool,
     pub(super) stops: Vec<(TransferId, Wish)>,
     pub(super) changes: Vec<TransferId>,
+    /// The states in which transfers ended.
+    pub(super) ended: Vec<State>,
 }
 
 type Reply = Box<dyn FnOnce(Result<()>) + Send>;
@@ -73,6 +76,7 @@ pub(super) struct Context {
     pub(super) commands: Arc<OnceLock<Arc<dyn Commands>>>,
     pub(super) flush: Flush,
     pub(super) promises: Arc<Promises>,
+    pub(super) tally: Arc<Tally>,
 }
 
 impl Writer {
@@ -300,6 +304,7 @@ impl Effects {
             has_purges: false,
             stops: Vec::new(),
             changes: Vec::new(),
+            ended: Vec::new(),
         }
     }
 
@@ -307,6 +312,7 @@ impl Effects {
         self.events.extend(other.events);
         self.stops.extend(other.stops);
         self.changes.extend(other.changes);
+        self.ended.extend(other.ended);
         self.is_woken |= other.is_woken;
         self.has_purges |= other.has_purges;
     }
@@ -314,6 +320,9 @@ impl Effects {
     /// Publishes the effects of a committed write. A listener must not receive an event that a
     /// crash could still undo.
     fn tell(self, context: &Context) {
+        for state in self.ended {
+            context.tally.transfer_ended(state);
+        }
         for (owner, event) in self.events {
             context.hub.publish(Some(owner), event);
         }

@@ -3,6 +3,7 @@
 
 use crate::sink::asked::Asked;
 use crate::sink::begin_records::BeginRecords;
+use crate::sink::commits::Commits;
 use crate::sink::destination::Destination;
 use crate::sink::folders::Folders;
 use crate::sink::handles::Handles;
@@ -25,6 +26,7 @@ use dray_session::sink::PublishItem;
 use dray_store::{Attributes, PartialId, Publish};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
 /// Maximum number of notices that a session reports at its end.
 const NOTICES_MAX: usize = 8;
@@ -71,6 +73,8 @@ pub(super) struct Space {
     /// Maximum object size in bytes that fits into this session's buffers.
     pub(super) object_bytes_max: u64,
     pub(super) read_back: ReadBack,
+    /// Number and total duration of the commits of the log.
+    pub(super) commits: Commits,
     pub(super) strays: Strays,
     /// The destination as the user named it.
     pub(super) words: String,
@@ -138,6 +142,7 @@ impl Space {
             others: Mutex::default(),
             object_bytes_max,
             read_back: ReadBack::default(),
+            commits: Commits::default(),
             strays,
             words,
             notices: Mutex::default(),
@@ -306,10 +311,12 @@ impl Space {
         let mut destination = self.destination()?;
         // The lock may have been held for longer than a check of the lease is valid.
         self.check_lease_often()?;
+        let began = Instant::now();
         for (number, range, sums) in records {
             destination.log.done(*number, *range, *sums)?;
         }
         self.commit(&mut destination)?;
+        self.commits.add(began.elapsed());
         destination.log.compact_if_worth_it()?;
         Ok(())
     }

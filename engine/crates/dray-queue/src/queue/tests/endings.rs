@@ -3,9 +3,10 @@
 use super::routes::retry;
 use super::{actor, begin, broken, by, candidates, id, lost, open, queue, request};
 use crate::clock;
-use crate::queue::{Counters, Ending};
+use crate::queue::{ByKind, Counters, Ending};
 use dray_api::State;
 use dray_core::{End, Error, ErrorKind, RelPath};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 #[test]
@@ -156,4 +157,54 @@ fn counters_never_decrease() {
     assert_eq!(queue.bytes_sent(), 107);
     queue.delete(&alice, "t").expect("forgotten");
     assert_eq!(queue.bytes_sent(), 107);
+}
+
+#[test]
+fn endings_are_counted_by_state_and_kind() {
+    let queue = queue();
+    let alice = actor("alice");
+    let count = |kind: ErrorKind, counts: &ByKind| {
+        let mut all = counts.iter();
+        all.find(|(other, _)| *other == kind)
+            .map(|(_, count)| count)
+    };
+    let ended = || -> Vec<u64> { queue.tally().ended().map(|(_, count)| count).collect() };
+    queue.submit(by("alice", request("t"))).expect("taken");
+    let job = begin(&queue, "t");
+    let mut counters = Counters::default();
+    (counters.bytes.sent, counters.bytes.durable) = (100, 60);
+    queue.progress(&job.id, &counters);
+    let state = queue.ended(&job.id, broken(true)).expect("ended");
+    assert_eq!(state, Some(State::Waiting));
+    let tally = queue.tally();
+    assert_eq!(
+        count(ErrorKind::Unreachable, &tally.sessions_failed),
+        Some(1)
+    );
+    assert_eq!(tally.retries.load(Ordering::Relaxed), 1);
+    assert_eq!(ended(), [0; 4]);
+    queue.cancel(&alice, "t", false).expect("cancelled");
+    // A second cancellation ends nothing.
+    let _ = queue.cancel(&alice, "t", false);
+    assert_eq!(ended(), [0, 0, 0, 1]);
+    retry(&queue, &alice, "t").expect("retried");
+    let job = begin(&queue, "t");
+    let path = RelPath::parse(b"a").expect("a path");
+    let error = Error::new(ErrorKind::ChecksumMismatch, End::Sink, "verify the file");
+    queue.file_failed(&job.id, &path, &error);
+    assert_eq!(
+        count(ErrorKind::ChecksumMismatch, &tally.files_failed),
+        Some(1)
+    );
+    assert_eq!(
+        count(ErrorKind::ChecksumMismatch, &tally.sessions_failed),
+        Some(0)
+    );
+    (counters.bytes.sent, counters.bytes.durable) = (70, 100);
+    counters.bytes.resumed = 60;
+    queue.progress(&job.id, &counters);
+    queue.ended(&job.id, Ending::Done).expect("ended");
+    // 40 bytes were missing, and 70 were sent.
+    assert_eq!(tally.bytes_resent.load(Ordering::Relaxed), 30);
+    assert_eq!(ended(), [1, 0, 0, 1]);
 }
