@@ -197,6 +197,8 @@ find_missing() {
         # The tests of the web console use a real browser.
         has chromium || missing+=(chromium)
         has chromedriver || missing+=(chromium-driver)
+        # promtool checks the alert rules.
+        has promtool || missing+=(prometheus)
         # iperf3 measures plain TCP, with which the copies over a path are compared.
         has iperf3 || missing+=(iperf3)
         # A checker of Debian packages, a clean Debian to install them in, an unpacker for RPM.

@@ -78,6 +78,8 @@ def test_each_package_contains_its_files(unpacked: Path) -> None:
             "usr/share/doc/dray/copyright",
             "usr/share/doc/dray/examples/drayd.toml",
             "usr/share/dray/dray.cdx.json",
+            "usr/share/dray/monitoring/alerts.yaml",
+            "usr/share/dray/monitoring/dashboard.json",
             "usr/share/man/man1/dray-cp.1.gz",
             "usr/share/man/man8/drayd.8.gz",
         },

@@ -73,6 +73,7 @@ def test_fields_and_files(rpms: Path) -> None:
         "/usr/lib/systemd/system/drayd.service",
         "/usr/lib/sysusers.d/dray.conf",
         "/usr/share/dray/dray.cdx.json",
+        "/usr/share/dray/monitoring/alerts.yaml",
         "/usr/share/licenses/dray/LICENSE",
         "/usr/share/licenses/dray/copyright",
         "/usr/share/man/man1/dray-cp.1.gz",

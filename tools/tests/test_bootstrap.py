@@ -95,7 +95,7 @@ class Host:
             self.program(name, "exit 0")
         for name in ("gfal-copy", "curl", "iperf3", "ceph-mon", "ceph-mgr", "ceph-osd", "rados"):
             self.program(name, "exit 0")
-        for name in (*PACKAGE_BUILDERS, "lintian", "cpio", "chromium", "chromedriver"):
+        for name in (*PACKAGE_BUILDERS, "lintian", "cpio", "chromium", "chromedriver", "promtool"):
             self.program(name, "exit 0")
         libraries = ["libXrdAccSciTokens-5.so", "libXrdCeph-5.so", "libmagic.so.1"]
         libraries.append("libglobus_ftp_client.so.2")
@@ -212,6 +212,7 @@ def test_a_bare_host_gets_one_list_of_all_packages(host: Host) -> None:
         "rabbitmq-server",
         "chromium",
         "chromium-driver",
+        "prometheus",
         "iperf3",
         "lintian",
         "debootstrap",
