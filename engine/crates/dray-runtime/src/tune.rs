@@ -13,12 +13,12 @@ mod bottleneck;
 pub mod memory;
 
 use crate::handle::Handle;
-use crate::observe::Observer;
+use crate::observe::{Observer, TargetLoad};
 use bottleneck::{BottleneckFinder, Interval};
 use crossbeam_channel::Sender;
 use dray_core::lock::LockExt;
 use dray_core::options::Options;
-use dray_core::{Result, StreamId};
+use dray_core::{End, Result, StreamId};
 use dray_link::link::{SinkEvent, SourceEvent};
 use dray_net::Growth;
 use dray_sched::tuner::{Bottleneck, Bounds, Errors, Remembered, Sample, Setting, Tuner};
@@ -330,6 +330,10 @@ impl Observer for Tuned<'_> {
             }
         }
         self.look(progress);
+    }
+
+    fn targets(&self, end: End, targets: &[TargetLoad]) {
+        self.watch.targets(end, targets);
     }
 
     fn listed(&self, entries: &[Listed]) {
