@@ -72,6 +72,8 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
             return json_reply({"name": "burst"})
         if last == "endpoint":
             return json_reply({"name": "a", "version": "0", "key": ""})
+        if last == "live":
+            return json_reply({"is_reported": False, "files": [], "folders": []})
         if last == "load":
             return json_reply({"sessions": [], "promises": []})
         if last == "admission":
@@ -84,6 +86,7 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
         client.submit_batch([REQUEST])
         client.query(["t"])
         client.transfer("t")
+        client.live_files("t")
         client.wait("t")
         client.cancel("t")
         client.pause("t")

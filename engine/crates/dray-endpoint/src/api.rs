@@ -9,6 +9,7 @@ mod about;
 mod events;
 mod extract;
 mod fair_semaphore;
+mod live;
 mod load;
 mod outgoing;
 mod record;
@@ -346,6 +347,7 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
             transfers::delete
         ))
         .routes(routes!(transfers::files))
+        .routes(routes!(live::live))
         .routes(routes!(transfers::wait))
         .routes(routes!(transfers::cancel))
         .routes(routes!(transfers::pause))

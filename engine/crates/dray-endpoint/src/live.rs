@@ -8,6 +8,7 @@ mod moving;
 mod rates;
 mod targets;
 mod totals;
+mod under_way;
 
 pub use moving::{Moving, Way};
 pub use totals::SinkCounts;

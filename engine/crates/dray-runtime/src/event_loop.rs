@@ -49,8 +49,9 @@ pub(crate) trait Executor {
     /// Returns the machine's present counters.
     fn progress(&self) -> Progress;
 
-    /// Passes the state of the storage targets to the observer.
-    fn report_targets(&self);
+    /// Passes the state of the storage targets to the observer, and the unclosed files if the
+    /// observer wants them.
+    fn report(&self);
 }
 
 /// Runs an executor until its session ends.
@@ -70,7 +71,7 @@ pub(crate) fn run<C: Executor>(
         if now >= next_progress {
             next_progress = now + PROGRESS_INTERVAL;
             observer.progress(&executor.progress());
-            executor.report_targets();
+            executor.report();
         }
         let until_progress = next_progress.saturating_duration_since(now);
         let wait = executor

@@ -11,7 +11,7 @@ use dray_link::pace::Pace;
 use dray_link::pool::{Buffer, Pool};
 use dray_link::threads;
 use dray_session::source::Listed;
-use dray_session::{Event, Outcome, Progress};
+use dray_session::{Event, Outcome, Progress, UnderWay};
 use dray_wire::message::{BlockHead, Message, Totals};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -201,6 +201,14 @@ impl Observer for AtSink<'_> {
     fn targets(&self, end: End, targets: &[TargetLoad]) {
         self.observer.targets(end, targets);
     }
+
+    fn wants_under_way(&self, end: End) -> bool {
+        self.observer.wants_under_way(end)
+    }
+
+    fn under_way(&self, end: End, found: UnderWay) {
+        self.observer.under_way(end, found);
+    }
 }
 
 /// Passes on the source's events and counters, completed with the sink's counters.
@@ -220,6 +228,14 @@ impl Observer for AtSource<'_> {
 
     fn targets(&self, end: End, targets: &[TargetLoad]) {
         self.observer.targets(end, targets);
+    }
+
+    fn wants_under_way(&self, end: End) -> bool {
+        self.observer.wants_under_way(end)
+    }
+
+    fn under_way(&self, end: End, found: UnderWay) {
+        self.observer.under_way(end, found);
     }
 
     fn listed(&self, entries: &[Listed]) {

@@ -3,7 +3,7 @@
 use dray_core::{End, Result, StreamId, TargetId};
 use dray_sched::congestion::Load;
 use dray_session::source::Listed;
-use dray_session::{Event, Progress};
+use dray_session::{Event, Progress, UnderWay};
 use dray_store::Store;
 use dray_wire::message::{BlockHead, Totals};
 
@@ -48,6 +48,19 @@ pub trait Observer: Sync {
     /// Receives the state of the storage targets of `end`, several times a second.
     fn targets(&self, end: End, targets: &[TargetLoad]) {
         let _ = (end, targets);
+    }
+
+    /// Returns true if the observer wants the unclosed files of `end` now. Called several times a
+    /// second. The cost of the files grows with their number, so an observer should want them only
+    /// while somebody looks at them.
+    fn wants_under_way(&self, end: End) -> bool {
+        let _ = end;
+        false
+    }
+
+    /// Receives the unclosed files of `end`, after [`Observer::wants_under_way`] has returned true.
+    fn under_way(&self, end: End, found: UnderWay) {
+        let _ = (end, found);
     }
 
     /// Receives listed entries. Called at a source only.
@@ -108,6 +121,14 @@ impl Observer for Unkept<'_> {
 
     fn targets(&self, end: End, targets: &[TargetLoad]) {
         self.0.targets(end, targets);
+    }
+
+    fn wants_under_way(&self, end: End) -> bool {
+        self.0.wants_under_way(end)
+    }
+
+    fn under_way(&self, end: End, found: UnderWay) {
+        self.0.under_way(end, found);
     }
 
     fn listed(&self, entries: &[Listed]) {

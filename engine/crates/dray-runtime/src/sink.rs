@@ -327,10 +327,14 @@ impl Executor for SinkExecutor<'_, '_> {
         }
     }
 
-    fn report_targets(&self) {
+    fn report(&self) {
         let loads = self.machine.loads(self.clock.now());
         let targets = TargetLoad::named(self.space.store.as_ref(), loads);
         self.observer.targets(End::Sink, &targets);
+        if self.observer.wants_under_way(End::Sink) {
+            let found = self.machine.under_way();
+            self.observer.under_way(End::Sink, found);
+        }
     }
 }
 

@@ -346,11 +346,15 @@ impl Executor for SourceExecutor<'_, '_> {
         }
     }
 
-    fn report_targets(&self) {
+    fn report(&self) {
         if let Some(store) = &self.store {
             let loads = self.machine.loads(self.clock.now());
             let targets = TargetLoad::named(store.as_ref(), loads);
             self.observer.targets(End::Source, &targets);
+        }
+        if self.observer.wants_under_way(End::Source) {
+            let found = self.machine.under_way();
+            self.observer.under_way(End::Source, found);
         }
     }
 }

@@ -24,7 +24,7 @@ use dray_net::Growth;
 use dray_sched::tuner::{Bottleneck, Bounds, Errors, Remembered, Sample, Setting, Tuner};
 use dray_session::sink;
 use dray_session::source::{self, Listed};
-use dray_session::{Event, Progress};
+use dray_session::{Event, Progress, UnderWay};
 use dray_wire::message::{BlockHead, Role, Totals};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -334,6 +334,14 @@ impl Observer for Tuned<'_> {
 
     fn targets(&self, end: End, targets: &[TargetLoad]) {
         self.watch.targets(end, targets);
+    }
+
+    fn wants_under_way(&self, end: End) -> bool {
+        self.watch.wants_under_way(end)
+    }
+
+    fn under_way(&self, end: End, found: UnderWay) {
+        self.watch.under_way(end, found);
     }
 
     fn listed(&self, entries: &[Listed]) {

@@ -29,8 +29,10 @@ mod profile;
 pub mod progress;
 pub mod sink;
 pub mod source;
+pub mod under_way;
 
 pub use progress::{Event, Failure, Found, Outcome, Progress};
+pub use under_way::{FileStage, FolderCounts, FolderSums, LiveFile, UnderWay};
 
 /// Value of the PING messages that a machine sends. The keepalive of the connection uses other
 /// values, from 1 on.

@@ -16,6 +16,7 @@ mod peers;
 mod resumed;
 mod stage;
 mod tree;
+mod under_way;
 
 pub use api::{
     BlockKey, Config, Effect, Existing, Facts, Input, InspectItem, InspectTask, Inspected,
@@ -26,6 +27,7 @@ use crate::PING_VALUE;
 use crate::mutants::{Mutant, Planted};
 use crate::profile::StageClock;
 use crate::progress::{Event, Outcome, Progress};
+use crate::under_way::Folders;
 use claims::Claims;
 use dray_core::maps::HashMap;
 use dray_core::{End, Error, ErrorKind, FileIndex, PeerId, RelPath, TargetId, Time};
@@ -118,6 +120,7 @@ pub struct Sink {
     to_publish: Vec<PublishItem>,
     totals: Totals,
     progress: Progress,
+    folders: Folders,
     account: StageClock,
     /// Rate limit of this end in bytes per second.
     rate: Option<u64>,
@@ -162,6 +165,7 @@ impl Sink {
             to_publish: Vec::new(),
             totals: Totals::default(),
             progress: Progress::default(),
+            folders: Folders::default(),
             account: StageClock::default(),
             out: VecDeque::new(),
             planted: Planted::default(),

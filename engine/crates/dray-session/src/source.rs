@@ -7,13 +7,15 @@ mod files;
 mod invariants;
 mod layouts;
 mod stage;
+mod under_way;
 mod verdict;
 
 pub use api::{Config, Effect, Input, Listed, ReadOutcome, ReadPart};
 
 use crate::mutants::Planted;
 use crate::profile::StageClock;
-use crate::progress::{Event, Outcome, Progress};
+use crate::progress::{Outcome, Progress};
+use crate::under_way::{FolderRow, Folders};
 use blocks::{Block, Sending};
 use dray_core::maps::{HashMap, HashSet};
 use dray_core::rate::BytesPerSecond;
@@ -61,6 +63,8 @@ struct File {
     layout: Layout,
     /// The dataset to which the file belongs. The source completes datasets one after the other.
     dataset: Option<Dataset>,
+    /// Row in which the file counts. For a folder: the row in which its entries count.
+    row: FolderRow,
     /// Ranges that the sink has reported as durable, before it decided about the file.
     done: RangeSet,
     is_decided: bool,
@@ -154,6 +158,7 @@ pub struct Source {
     /// Time at which the source checks whether reads that did not block have begun to block.
     look_again: Option<Time>,
     progress: Progress,
+    folders: Folders,
     account: StageClock,
     /// True if the source has sent its profile since it last sent an object.
     has_sent_last_profile: bool,
@@ -207,6 +212,7 @@ impl Source {
             pace_wake: None,
             look_again: None,
             progress: Progress::default(),
+            folders: Folders::default(),
             account: StageClock::default(),
             has_sent_last_profile: false,
             out: VecDeque::new(),
@@ -374,27 +380,6 @@ impl Source {
         self.out
             .push_back(Effect::Message(Message::GoAway(error.clone())));
         self.end(Outcome::Failed(error));
-    }
-
-    /// Reports to the sink that the verdict is stored, so that the sink deletes its log. If storing
-    /// failed, the log stays. The next run then finds all files complete and stores the verdict.
-    fn on_stored_here(&mut self, result: Result<(), Error>) {
-        let Phase::Closing(totals) = self.phase else {
-            return;
-        };
-        match result {
-            Ok(()) => {
-                self.send_profile();
-                self.out.push_back(Effect::Message(Message::VerdictStored));
-            }
-            Err(error) => {
-                let event = Event::Notice(error.clone());
-                self.out.push_back(Effect::Report(event));
-                self.send_profile();
-                self.out.push_back(Effect::Message(Message::GoAway(error)));
-                self.end(Outcome::Done(totals));
-            }
-        }
     }
 
     fn on_peer_lost(&mut self, error: Error) {

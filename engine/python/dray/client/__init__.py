@@ -37,6 +37,7 @@ from dray.client._answers import (
 )
 from dray.client._async import AsyncClient
 from dray.client._flows import Policy
+from dray.client._live import FolderSums, LiveFile, LiveFiles
 from dray.client._load import EndpointLoad, HiddenLoad, Promise, Session
 from dray.client._requests import (
     KEEP,
@@ -81,10 +82,13 @@ __all__ = [
     "FileCounts",
     "FileFailure",
     "FileOutcome",
+    "FolderSums",
     "Health",
     "HiddenLoad",
     "Keep",
     "ListedFile",
+    "LiveFile",
+    "LiveFiles",
     "Miss",
     "ObjectCounts",
     "Obstacle",

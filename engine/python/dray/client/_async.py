@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
     from datetime import datetime
 
+    from dray.client._live import LiveFiles
     from dray.client._load import EndpointLoad
     from dray.client._requests import Request, StagingRequest, WriteRequest
     from dray.client._tape import TapeFile, TapeLocality, TapeStage
@@ -113,6 +114,10 @@ class AsyncClient(Awaiting):
         return self._iterate(
             FileOutcome, flows.pages(calls.files(id, state=state, limit=limit), self._policy)
         )
+
+    async def live_files(self, id: str) -> LiveFiles:
+        """Await :meth:`Client.live_files`."""
+        return await self._run(flows.carry(calls.live_files(id), self._policy))
 
     async def wait(self, id: str, *, timeout_seconds: float | None = None) -> Transfer:
         """Await :meth:`Client.wait`."""

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 from dray.client import _answers as answers
 from dray.client._errors import error_of, usage
+from dray.client._live import LiveFiles
 from dray.client._load import EndpointLoad
 from dray.client._reader import ShapeError, read
 from dray.client._requests import Keep, Request, StagingRequest, WriteRequest, write, write_time
@@ -245,6 +246,12 @@ def files(id: str, *, state: str | None, limit: int | None) -> Call[Page[answers
     reader = _page(answers.FileOutcome, "files")
     rows = _query(state=state, limit=limit)
     return Call("list the transfer's files", "GET", _transfer_path(id, "/files"), reader, rows)
+
+
+def live_files(id: str) -> Call[LiveFiles]:
+    """List the files under way, and the sums for the folders."""
+    reader = _reader_of(LiveFiles)
+    return Call("list the files under way", "GET", _transfer_path(id, "/live"), reader)
 
 
 def wait(id: str, *, hold: float) -> Call[answers.Transfer]:

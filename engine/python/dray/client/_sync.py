@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
     from datetime import datetime
 
+    from dray.client._live import LiveFiles
     from dray.client._load import EndpointLoad
     from dray.client._requests import Request, StagingRequest, WriteRequest
     from dray.client._tape import TapeFile, TapeLocality, TapeStage
@@ -152,14 +153,17 @@ class Client(Blocking):
             FileOutcome, flows.pages(calls.files(id, state=state, limit=limit), self._policy)
         )
 
+    def live_files(self, id: str) -> LiveFiles:
+        """Return the files of a transfer that are under way now, and sums for its folders."""
+        return self._run(flows.carry(calls.live_files(id), self._policy))
+
     def wait(self, id: str, *, timeout_seconds: float | None = None) -> Transfer:
         """Wait until a transfer is terminal. Restarts of the endpoint do not end the wait.
 
         :param timeout_seconds: time after which to give up. By default never.
         :returns: the transfer, which may have failed: see :meth:`Transfer.raise_for_failures`.
         :raises DrayTemporaryError: of kind ``timed_out`` after the timeout, or if the endpoint was
-            unreachable for longer than the policy's ``outage_seconds``. The transfer continues in
-            both cases.
+            unreachable for longer than the policy's ``outage_seconds``. The transfer continues.
         """
         return self._run(flows.wait(id, self._policy, timeout_seconds))
 

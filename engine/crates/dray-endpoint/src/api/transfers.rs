@@ -135,7 +135,8 @@ pub(super) async fn query(
     Ok(Json(QueryAnswer { transfers }))
 }
 
-async fn look(api: &Arc<Api>, caller: &Caller, id: &str) -> Answer<Transfer> {
+/// Reads a transfer for a caller.
+pub(super) async fn look(api: &Arc<Api>, caller: &Caller, id: &str) -> Answer<Transfer> {
     let (principal, id) = ((*caller).clone(), id.to_owned());
     api.call(move |api| api.queue.show(&actor(&principal), &id))
         .await

@@ -10,7 +10,7 @@ use dray_queue::promises::asks_promise;
 use dray_queue::{Counters, Manifest, Queue, SessionInput};
 use dray_runtime::drive::{Ended, Watch};
 use dray_runtime::observe::{Observer, TargetLoad};
-use dray_session::{Event, Progress};
+use dray_session::{Event, Progress, UnderWay};
 use dray_wire::message::{BlockHead, SegmentKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -208,6 +208,14 @@ impl Observer for Monitor<'_> {
 
     fn targets(&self, end: End, targets: &[TargetLoad]) {
         self.moving.note_targets(end, targets);
+    }
+
+    fn wants_under_way(&self, end: End) -> bool {
+        self.moving.takes_under_way(end)
+    }
+
+    fn under_way(&self, end: End, found: UnderWay) {
+        self.moving.note_under_way(end, found);
     }
 
     fn object(&self, stream: Option<StreamId>, head: &BlockHead) {

@@ -1,6 +1,7 @@
 //! A session: its requested rates, its granted rate and its progress.
 
 use super::totals::{SinkCounts, SinkTotals};
+use super::under_way::Reports;
 use dray_api::RateWish;
 use dray_core::lock::LockExt;
 use dray_core::{End, TransferId, plan};
@@ -79,6 +80,7 @@ pub struct Moving {
     sink: Mutex<SinkCounts>,
     /// Counters of all sinks of this endpoint.
     pub(super) sinks: Arc<SinkTotals>,
+    pub(super) reports: Reports,
 }
 
 impl Moving {
@@ -114,6 +116,7 @@ impl Moving {
             targets: Mutex::default(),
             sink: Mutex::default(),
             sinks: Arc::default(),
+            reports: Reports::default(),
         }
     }
 

@@ -4,7 +4,7 @@ use super::{Ended, Ending};
 use crate::observe::{Observer, TargetLoad};
 use dray_core::profile::Profile;
 use dray_core::{End, Result, StreamId};
-use dray_session::{Event, Found, Progress};
+use dray_session::{Event, Found, Progress, UnderWay};
 use dray_wire::message::{BlockHead, SegmentKind, Totals};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -106,6 +106,14 @@ impl Observer for Arrivals<'_> {
 
     fn targets(&self, end: End, targets: &[TargetLoad]) {
         self.observer.targets(end, targets);
+    }
+
+    fn wants_under_way(&self, end: End) -> bool {
+        self.observer.wants_under_way(end)
+    }
+
+    fn under_way(&self, end: End, found: UnderWay) {
+        self.observer.under_way(end, found);
     }
 
     fn object(&self, stream: Option<StreamId>, head: &BlockHead) {

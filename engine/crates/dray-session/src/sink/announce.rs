@@ -120,6 +120,7 @@ impl Sink {
         let bytes = entry_bytes(&entry, path.as_bytes().len());
         self.count_bytes(peer, bytes);
         let (mut node, task) = self.node_of(entry.kind, entry.metadata, required.checksum);
+        let row = self.count_in_folder(above, &path, &node);
         let step = self.take_step(peer, told);
         if let Node::File(file) = &mut node {
             file.source_step = step;
@@ -135,6 +136,7 @@ impl Sink {
             Live {
                 path: path.clone(),
                 parent: above,
+                row,
                 peer,
                 index: told,
                 bytes,

@@ -100,6 +100,7 @@ impl Sink {
             sums: file.sums.unwrap_or_default(),
             replace,
         };
+        file.stage = Stage::Publishing;
         self.to_publish.push(item);
     }
 

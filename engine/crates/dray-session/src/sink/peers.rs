@@ -7,6 +7,7 @@
 use super::tree::Live;
 use super::{BlockKey, CONGESTED_OR_NOT, Effect, Phase, Sink};
 use crate::progress::{Event, Failure, Outcome};
+use crate::under_way::FolderRow;
 use dray_core::maps::{HashMap, HashSet};
 use dray_core::profile::Times;
 use dray_core::{BlockId, Error, FileIndex, PeerId, RangeSet, RelPath, StreamId, TargetId, Time};
@@ -396,6 +397,7 @@ impl Sink {
         self.is_listed = false;
         self.progress.files_failed += 1;
         self.totals.files_failed += 1;
+        self.folders.failed(FolderRow::default(), 0);
         let path = error.file.clone().unwrap_or_else(RelPath::root);
         let failure = Failure { path, error };
         self.out.push_back(Effect::Report(Event::Failed(failure)));

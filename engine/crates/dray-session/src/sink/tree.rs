@@ -3,6 +3,7 @@
 
 use super::Sink;
 use crate::progress::{Event, Failure};
+use crate::under_way::FolderRow;
 use dray_core::{
     ByteRange, ContentKey, End, Entry, Error, FileIndex, Layout, Metadata, PeerId, RangeSet,
     RelPath, SummedRanges, Sums, Time,
@@ -22,8 +23,10 @@ pub(super) enum Stage {
     Deciding,
     /// Bytes of the file may arrive.
     Open,
-    /// All bytes are durable. The file is being verified or published.
+    /// All bytes are durable. The file is being verified.
     Finishing,
+    /// The file is verified, and is being published.
+    Publishing,
     /// The file has its final name. The next group makes its folder entry durable.
     Published,
     /// The destination already had the same file. The next sync group makes that file durable.
@@ -100,6 +103,8 @@ pub(super) struct FailedFolder {
 pub(super) struct Live {
     pub(super) path: RelPath,
     pub(super) parent: Option<FileIndex>,
+    /// Row in which the file counts. For a folder: the row in which its entries count.
+    pub(super) row: FolderRow,
     /// Source that announced the entry.
     pub(super) peer: PeerId,
     /// Index of the entry at its source.
@@ -282,6 +287,7 @@ impl Sink {
                 bytes_resumed = file.bytes_resumed;
                 self.totals.files += 1;
                 self.totals.bytes = self.totals.bytes.saturating_add(file.key.size);
+                self.folders.done(live.row, file.key.size);
                 self.progress.files_done += 1;
                 if file.small {
                     self.progress.bytes_durable += file.key.size;
@@ -319,6 +325,7 @@ impl Sink {
             return;
         };
         if let Node::File(file) = live.node {
+            self.folders.done(live.row, file.key.size);
             self.progress.files_done += 1;
             self.progress.bytes_durable += file.key.size;
             if adopted {
@@ -358,6 +365,11 @@ impl Sink {
         };
         self.totals.files_failed += 1;
         self.progress.files_failed += 1;
+        let size = match &live.node {
+            Node::File(file) => file.key.size,
+            _ => 0,
+        };
+        self.folders.failed(live.row, size);
         self.out
             .push_back(super::Effect::Report(Event::Failed(failure)));
         if let Node::Directory { failed, .. } = &mut live.node {

@@ -3,6 +3,7 @@
 use super::{Effect, File, Listed, Source};
 use crate::mutants::Mutant;
 use crate::progress::{Event, Failure, Outcome};
+use crate::under_way::FolderRow;
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, RangeSet};
 use dray_sched::objects::{Dataset, Work};
@@ -18,6 +19,7 @@ impl Source {
         for failure in failed {
             self.progress.files_failed += 1;
             self.closed.files_failed += 1;
+            self.folders.failed(FolderRow::default(), 0);
             errors.push(failure.error.clone().file(&failure.path));
             self.out.push_back(Effect::Report(Event::Failed(failure)));
         }
@@ -115,6 +117,7 @@ impl Source {
         if let Some(dataset) = dataset {
             self.objects.announced(dataset, size);
         }
+        let row = self.count_in_folder(&entry, &listed.path);
         let file = File {
             path: listed.path,
             path_bytes,
@@ -126,6 +129,7 @@ impl Source {
             is_open_folder: entry.kind == EntryKind::Directory,
             layout: listed.layout,
             dataset,
+            row,
             done: RangeSet::new(),
             is_decided: false,
             layout_bytes,
@@ -299,6 +303,7 @@ impl Source {
     fn finish_file(&mut self, index: FileIndex) {
         if let Some(file) = self.remove(index) {
             if file.is_file {
+                self.folders.done(file.row, file.size);
                 self.progress.files_done += 1;
             } else {
                 self.progress.others_done += 1;
@@ -311,6 +316,7 @@ impl Source {
         if let Some(file) = self.remove(index) {
             self.progress.files_failed += 1;
             self.closed.files_failed += 1;
+            self.folders.failed(file.row, file.size);
             // The file failed and does not exist at the destination. So its bytes do not count as
             // durable, even if its partial file is kept.
             self.progress.bytes_durable = self

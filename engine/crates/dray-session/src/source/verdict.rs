@@ -6,7 +6,7 @@
 
 use super::{Effect, File, Phase, Source};
 use crate::mutants::Mutant;
-use crate::progress::Outcome;
+use crate::progress::{Event, Outcome};
 use dray_core::{End, Error, ErrorKind, RelPath};
 use dray_wire::message::{Message, Totals};
 
@@ -85,6 +85,27 @@ impl Source {
         }
         self.phase = Phase::Closing(totals);
         self.out.push_back(Effect::StoreVerdict(totals));
+    }
+
+    /// Reports to the sink that the verdict is stored, so that the sink deletes its log. If storing
+    /// failed, the log stays. The next run then finds all files complete and stores the verdict.
+    pub(super) fn on_stored_here(&mut self, result: Result<(), Error>) {
+        let Phase::Closing(totals) = self.phase else {
+            return;
+        };
+        match result {
+            Ok(()) => {
+                self.send_profile();
+                self.out.push_back(Effect::Message(Message::VerdictStored));
+            }
+            Err(error) => {
+                let event = Event::Notice(error.clone());
+                self.out.push_back(Effect::Report(event));
+                self.send_profile();
+                self.out.push_back(Effect::Message(Message::GoAway(error)));
+                self.end(Outcome::Done(totals));
+            }
+        }
     }
 
     /// Compares the counts in the verdict with the closed entries, and returns a description of a

@@ -1,13 +1,15 @@
-//! Tests of the call about running sessions and promises.
+//! Tests of the calls about running sessions, their promises, their targets and their files.
 
 use super::{house, request};
 use crate::live::{Moving, Way};
 use dray_api::RateWish;
-use dray_core::{End, TargetId, TransferId};
+use dray_core::{End, RelPath, TargetId, TransferId};
 use dray_queue::clock;
 use dray_runtime::observe::TargetLoad;
 use dray_sched::congestion::{Load, Pace};
+use dray_session::{FileStage, FolderSums, LiveFile, UnderWay};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn moving(id: &str, owner: &str, peer: &str, way: Way) -> Moving {
@@ -118,4 +120,62 @@ async fn the_targets_of_a_transfer_are_shown_to_its_owner() {
     assert_eq!(of("alice", "?transfer=none").await, []);
     let (code, _) = house.get("alice", "/v1/targets?owner=bob").await;
     assert_eq!(code, 400);
+}
+
+#[tokio::test]
+async fn the_files_under_way_are_shown_to_the_owner_of_the_transfer() {
+    let house = house();
+    house.post("alice", "/v1/transfers", request("one")).await;
+    let place = "/v1/transfers/one/live";
+    let empty = json!({"is_reported": false, "files": [], "files_more": 0, "folders": []});
+    assert_eq!(house.get("alice", place).await, (200, empty.clone()));
+    // A session with a ticket of another endpoint's transfer may have the same id.
+    let foreign = house.api.live.enter(moving("one", "alice", "", Way::In));
+    assert_eq!(house.get("alice", place).await, (200, empty));
+    drop(foreign);
+
+    let mut own = moving("one", "alice", "", Way::Within);
+    own.is_own = true;
+    let slot = house.api.live.enter(own).expect("a slot");
+    let session = Arc::clone(&slot.moving);
+    let reporting = std::thread::spawn(move || {
+        while !session.takes_under_way(End::Sink) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let file = LiveFile {
+            path: RelPath::parse(b"a/<b>\xff\n%\xe2\x80\xae").expect("a path"),
+            size: 9,
+            bytes_durable: 4,
+            stage: FileStage::Verifying,
+        };
+        let root = FolderSums {
+            path: RelPath::root(),
+            counts: dray_session::FolderCounts {
+                files: 3,
+                folders_without_row: 2,
+                ..Default::default()
+            },
+        };
+        let found = UnderWay {
+            files: vec![file],
+            files_more: 7,
+            folders: vec![root],
+        };
+        session.note_under_way(End::Sink, found);
+    });
+    let (code, found) = house.get("alice", place).await;
+    reporting.join().expect("ran");
+    let file = json!({
+        "path": "a/<b>%FF%0A%25%E2%80%AE", "size": 9, "bytes_done": 4, "state": "verifying",
+    });
+    assert_eq!((code, &found["files"]), (200, &json!([file])), "{found}");
+    assert_eq!(found["files_more"], 7);
+    let root = &found["folders"][0];
+    assert_eq!((&root["path"], &root["files"]), (&json!(""), &json!(3)));
+    assert_eq!(root["folders_more"], 2);
+
+    let refused = house.get("bob", place).await;
+    let sibling = house.get("bob", "/v1/transfers/one").await;
+    assert_eq!((refused.0, &refused.1), (404, &sibling.1));
+    assert_eq!(house.get("root", place).await.0, 200);
 }
