@@ -31,6 +31,8 @@ MIB = 1 << 20
 RATE = 32 * MIB
 #: Number of transfers of which the page draws only those in view.
 MANY = 2000
+#: Code points of keys in the WebDriver protocol.
+END, LEFT, RIGHT, DOWN = "\ue010", "\ue012", "\ue014", "\ue015"
 
 pytestmark = pytest.mark.server
 
@@ -136,6 +138,65 @@ def test_a_hostile_file_name_is_shown_as_text(
     )
     assert refused == "TypeError"
     assert any("TrustedHTML" in each for each in chromium.complaints())
+
+
+@needs_browser
+def test_files_under_way_and_folders_are_shown(
+    chromium: Browser, site: Endpoint, client: Client
+) -> None:
+    deep = site.root("source") / "deep"
+    deep.mkdir(parents=True)
+    (site.root("source") / "other").mkdir()
+    for name in (SCRIPT.replace("/", "_"), REVERSED):
+        (deep / name).write_bytes(os.urandom(8 * MIB))
+        (deep / name).with_suffix(".d").mkdir()
+        (deep / name).with_suffix(".d").joinpath("small").write_bytes(b"small")
+    wanted = Request(
+        "/data/source/",
+        "/data/copy/",
+        id="slow",
+        rate_max=MIB,
+        object_size=MIB // 4,
+        selection=Selection(recursive=True),
+    )
+    client.submit(wanted)
+    log_in(chromium, site)
+    chromium.click(".row a")
+    chromium.wait("document.querySelector('[role=tree]') !== null")
+    # A file under way, whose bar grows with its durable bytes.
+    chromium.wait("document.querySelector('td progress')?.value > 0")
+    text = chromium.text()
+    assert f"deep/{SCRIPT.replace('/', '_')}" in text
+    assert "deep/run%E2%80%AEtxt.exe" in text
+    assert "moving" in text
+    rows = "[...document.querySelectorAll('[role=treeitem]')]"
+    names = f"return {rows}.map(row => row.querySelector('.name').innerText)"
+    assert chromium.run(names) == ["the whole transfer", "deep/", "other/"]
+    # The keyboard opens and closes folders. Only one row at a time can get the focus by Tab.
+    chromium.run(f"{rows}[0].focus()")
+    for key in (DOWN, RIGHT, RIGHT):
+        chromium.press(key)
+    chromium.wait(f"{rows}.length === 5")
+    assert chromium.run("return document.activeElement.getAttribute('aria-level')") == "3"
+    assert chromium.run(f"return {rows}.filter(row => row.tabIndex === 0).length") == 1
+    assert "4 files" in chromium.run(f"return {rows}[1].innerText")
+    keep_picture(chromium, "files")
+    for key in (LEFT, LEFT):
+        chromium.press(key)
+    chromium.wait(f"{rows}.length === 3")
+    chromium.press(END)
+    assert (
+        chromium.run("return document.activeElement.querySelector('.name').innerText") == "other/"
+    )
+    assert "\u202e" not in chromium.text()
+    assert chromium.run("return document.querySelectorAll('#app img').length") == 0
+    chromium.resize(390, 800, is_dark=True)
+    assert chromium.run("return document.documentElement.scrollWidth") <= 390
+    keep_picture(chromium, "phone-files")
+    client.cancel("slow", purge=True)
+    chromium.wait("document.querySelector('h1 .state.cancelled') !== null")
+    assert chromium.run("return document.querySelector('[role=tree]')") is None
+    assert chromium.complaints() == []
 
 
 @needs_browser

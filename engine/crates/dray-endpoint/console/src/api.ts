@@ -8,6 +8,7 @@ import type {
   Entry,
   ErrorParts,
   Event,
+  LiveFiles,
   Load,
   PathError,
   Patch,
@@ -170,6 +171,10 @@ export class Api {
 
   show(id: string): Promise<Transfer> {
     return this.#get(one(id));
+  }
+
+  liveFiles(id: string): Promise<LiveFiles> {
+    return this.#get(`${one(id)}/live`);
   }
 
   async failures(id: string, cursor: string | null): Promise<[PathError[], string | null]> {

@@ -2,6 +2,7 @@
 
 import type {
   Direction,
+  FileState,
   Pattern,
   Reason,
   Stage,
@@ -86,6 +87,13 @@ export const reason: Record<Reason, string> = {
   short: "The transfer gets less than its promise needs, because a resource provides less now.",
   ceiling: "The transfer gets the highest rate that it may use.",
   suspended: "No rate is planned for the transfer now, and no unused rate is left.",
+};
+
+export const fileState: Record<FileState, string> = {
+  waiting: "waiting",
+  moving: "moving",
+  verifying: "being verified",
+  publishing: "getting its final name",
 };
 
 export const target: Record<TargetState, string> = {
@@ -228,6 +236,18 @@ export const text = {
     tries: "Tries",
     labels: "Labels",
     purged: "The partial data was removed.",
+  },
+  files: {
+    heading: "Files under way",
+    none: "No file is under way now.",
+    unreported: "The session has not reported its files yet.",
+    columns: ["File", "State", "Durable", "Size"],
+    more: (count: string) => `${count} more files are under way or wait.`,
+    tree: "Folders",
+    root: "the whole transfer",
+    sums: (done: string, files: string, size: string) => `${done} of ${files} files, ${size}`,
+    foldersMore: (count: string) => `with ${count} folders that have no row`,
+    failed: (count: string, size: string) => `${count} failed (${size})`,
   },
   site: {
     heading: "Site",

@@ -5,6 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { Actions } from "./actions";
 import { asCallError, type Api, type CallError } from "./api";
 import { RateChart } from "./chart";
+import { FilesUnderWay } from "./files";
 import { absolute, bytes, count, duration, rate, relative } from "./format";
 import { Heat } from "./heat";
 import { useNow, useStore } from "./hooks";
@@ -275,6 +276,7 @@ export function Show({ api, store, id, expired }: Props): JSX.Element {
             put={(each) => store.put(each)}
             expired={expired}
           />
+          {transfer.state === "active" && <FilesUnderWay api={api} id={id} expired={expired} />}
           {transfer.state === "active" && <Heat api={api} id={id} expired={expired} />}
           <Failures api={api} of={transfer} />
           <Details of={transfer} />

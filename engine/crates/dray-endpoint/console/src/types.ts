@@ -173,6 +173,33 @@ export interface Target {
   state: TargetState;
 }
 
+export type FileState = "waiting" | "moving" | "verifying" | "publishing";
+
+export interface LiveFile {
+  path: string;
+  size: number;
+  bytes_done: number;
+  state: FileState;
+}
+
+export interface FolderSums {
+  path: string;
+  files: number;
+  bytes: number;
+  files_done: number;
+  bytes_done: number;
+  failed: number;
+  bytes_failed: number;
+  folders_more: number;
+}
+
+export interface LiveFiles {
+  is_reported: boolean;
+  files: LiveFile[];
+  files_more: number;
+  folders: FolderSums[];
+}
+
 export type Direction = "out" | "in" | "within";
 
 export interface Session {
