@@ -10,6 +10,7 @@
 //! Invariant of this crate: an unknown key is refused, and the error names the file and the line.
 
 mod limits;
+mod peers;
 #[cfg(test)]
 mod policy_list;
 mod read;
@@ -19,6 +20,7 @@ mod trust;
 mod values;
 
 pub use limits::{History, Janitor, Limits, Metrics, Retry, Scheduling, Share, Tape, Tickets, Ui};
+pub use peers::Peer;
 pub use tiers::{
     BypassKeys, Completion, ManagedTier, Template, TierPolicyName, Values, VictimOrder,
 };
@@ -90,6 +92,9 @@ pub struct Config {
     /// Number of data connections of a transfer whose request sets no number.
     #[serde(default = "default_streams")]
     pub streams: Streams,
+    /// Other endpoints that callers can reach through this endpoint.
+    #[serde(default)]
+    pub peer: Vec<Peer>,
     /// Shares of the endpoint's rate.
     #[serde(default)]
     pub share: Vec<Share>,

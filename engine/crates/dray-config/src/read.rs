@@ -90,6 +90,7 @@ impl Config {
         self.trust.check()?;
         self.check_roots()?;
         self.check_tiers()?;
+        self.check_peers()?;
         if self.tape.lifetime == 0 {
             let cause = "`lifetime` of [tape] is 0, but the endpoint must keep a fast copy for at \
                 least 1 second"

@@ -12,6 +12,7 @@ mod fair_semaphore;
 mod live;
 mod load;
 mod outgoing;
+mod peers;
 mod record;
 mod refusal;
 mod sizes;
@@ -34,6 +35,7 @@ use crate::connection::SlotReference;
 use crate::console;
 use crate::live::Live;
 use crate::metrics::Metrics;
+use crate::peers::Peers;
 use crate::storage::{Given, Listings, in_plain_words};
 use crate::tier::Tiers;
 use crate::traits::{Scheduler, Tickets};
@@ -119,6 +121,8 @@ pub struct Api {
     pub tiers: Arc<Tiers>,
     /// The running sessions.
     pub live: Live,
+    /// The other endpoints in the configuration.
+    pub peers: Peers,
     /// Facts about the endpoint that the API reports to callers.
     pub about: About,
     places: Arc<Places>,
@@ -159,6 +163,8 @@ pub struct Parts {
     pub tiers: Arc<Tiers>,
     /// The running sessions.
     pub live: Live,
+    /// The other endpoints in the configuration.
+    pub peers: Peers,
     /// Facts about the endpoint that the API reports to callers.
     pub about: About,
 }
@@ -186,6 +192,7 @@ impl Api {
             accounts: parts.accounts,
             tiers: parts.tiers,
             live: parts.live,
+            peers: parts.peers,
             about: parts.about,
             places: Arc::default(),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
@@ -383,6 +390,10 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(writes::show, writes::give_up))
         .routes(routes!(writes::renew))
         .routes(routes!(writes::complete))
+        .routes(routes!(peers::list))
+        .routes(routes!(peers::endpoint))
+        .routes(routes!(peers::folder))
+        .routes(routes!(peers::ticket))
         .routes(routes!(targets::list))
         .routes(routes!(about::endpoint))
         .routes(routes!(about::scheduling))

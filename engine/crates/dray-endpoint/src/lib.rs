@@ -23,6 +23,7 @@ pub mod listen;
 pub mod live;
 pub mod metrics;
 pub mod passive;
+pub mod peers;
 mod process;
 mod queue_settings;
 pub mod run;

@@ -10,6 +10,7 @@ use crate::listen::listen_patiently;
 use crate::live::{Bounds, Live};
 use crate::metrics::Metrics;
 use crate::passive::{Front, Passive, key_waits};
+use crate::peers::Peers;
 use crate::process;
 use crate::queue_settings::queue_settings;
 use crate::server::Server;
@@ -298,6 +299,7 @@ impl Endpoint {
         let config = Arc::new(config);
         let queue = open_queue(&config)?;
         let runner = session_runner(&config, &roots, &identity, &accounts)?;
+        let peers = Peers::of(&config, runner.authority());
         let address = config.advertised(listener.addresses());
         let book = ticket_store(&config, &queue, &live, &identity, &address);
         let metrics = Arc::new(Metrics::default());
@@ -325,6 +327,7 @@ impl Endpoint {
             accounts: Arc::clone(&accounts),
             tiers,
             live: live.clone(),
+            peers,
             about: About {
                 identity: identity.clone(),
                 address,

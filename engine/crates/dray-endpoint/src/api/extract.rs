@@ -276,9 +276,11 @@ impl FromRequestParts<Arc<Api>> for Id {
             .map_err(|error| bad("read the id", error))?;
         let id = params.iter().find(|(name, _)| *name == "id");
         let id = id.map_or_else(String::new, |(_, id)| id.to_owned());
-        // On these paths, the id is that of a ticket or of a tape request, and not of a transfer.
+        // On these paths, the id is that of a ticket, a tape request or a peer, and not of a
+        // transfer.
         let path = parts.uri.path();
-        let is_other = path.starts_with("/v1/tickets/") || path.starts_with("/v1/tape/");
+        let others = ["/v1/tickets/", "/v1/tape/", "/v1/peers/"];
+        let is_other = others.iter().any(|other| path.starts_with(other));
         if let Some(record) = parts.extensions.get::<Record>() {
             record.with_id(&id);
             if !is_other {

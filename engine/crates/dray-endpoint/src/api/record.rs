@@ -13,12 +13,14 @@ use dray_core::{End, Error, ErrorKind};
 use std::sync::{Arc, Mutex};
 
 /// Calls that have a body but only read data. The audit log does not contain these calls.
-const ASKS: [&str; 5] = [
+const ASKS: [&str; 7] = [
     "/v1/transfers/query",
     "/v1/admission",
     "/v1/storage/checksum",
     "/v1/tickets/renew",
     "/v1/tape/archiveinfo",
+    "/v1/peers/{id}/endpoint",
+    "/v1/peers/{id}/list",
 ];
 
 #[derive(Debug, Default)]

@@ -17,6 +17,7 @@ use crate::accounts::Accounts;
 use crate::audit::Audit;
 use crate::live::Live;
 use crate::metrics::Metrics;
+use crate::peers::Peers;
 use crate::queue_settings::queue_settings;
 use crate::tier::Tiers;
 use crate::traits::Scheduler;
@@ -151,6 +152,7 @@ fn open_roots(
         accounts,
         tiers: tiers.expect("opened"),
         live: Live::of(&config),
+        peers: Peers::of(&config, None),
         metrics: Arc::new(Metrics::default()),
         about: About {
             identity: Presented::new(Identity::unkept().expect("made")).expect("a key"),

@@ -1,0 +1,123 @@
+//! Calls to other endpoints on behalf of a caller: `/v1/peers`.
+
+use super::Api;
+use super::extract::{Body, Caller, Id};
+use super::refusal::Answer;
+use crate::peers::PeerCall;
+use axum::Json;
+use axum::extract::State;
+use axum::http::{Method, StatusCode};
+use dray_api::{
+    EndpointAnswer, EntryList, ErrorAnswer, MintedTicket, PeerList, PeerListRequest, PeerQuery,
+    PeerTicketRequest,
+};
+use serde_json::json;
+use std::fmt::Write;
+use std::sync::Arc;
+
+type Shared = State<Arc<Api>>;
+
+/// Lists the other endpoints in the configuration.
+#[utoipa::path(get, path = "/v1/peers", tag = "peers",
+    responses((status = 200, description = "The other endpoints.", body = PeerList),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
+pub(super) async fn list(State(api): Shared, _caller: Caller) -> Answer<Json<PeerList>> {
+    let peers = api.peers.list();
+    Ok(Json(PeerList { peers }))
+}
+
+/// Describes another endpoint, and the rights of the caller there.
+#[utoipa::path(post, path = "/v1/peers/{id}/endpoint", tag = "peers",
+    params(("id" = String, Path, description = "Name of the other endpoint.")),
+    request_body = PeerQuery,
+    responses((status = 200, description = "The description of the other endpoint.",
+        body = EndpointAnswer),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
+pub(super) async fn endpoint(
+    State(api): Shared,
+    _caller: Caller,
+    Id(peer): Id,
+    Body(query): Body<PeerQuery>,
+) -> Answer<Json<EndpointAnswer>> {
+    let call = PeerCall {
+        peer: &peer,
+        token: &query.token,
+        method: Method::GET,
+        path: "/v1/endpoint",
+        body: None,
+    };
+    Ok(Json(api.peers.ask(call).await?))
+}
+
+/// Lists a folder of another endpoint.
+#[utoipa::path(post, path = "/v1/peers/{id}/list", tag = "peers",
+    params(("id" = String, Path, description = "Name of the other endpoint.")),
+    request_body = PeerListRequest,
+    responses((status = 200, description = "One page of the list of entries in the folder.",
+        body = EntryList),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
+pub(super) async fn folder(
+    State(api): Shared,
+    _caller: Caller,
+    Id(peer): Id,
+    Body(request): Body<PeerListRequest>,
+) -> Answer<Json<EntryList>> {
+    let (path, limit) = (quoted(&request.path), request.limit);
+    let mut path = format!("/v1/storage/list?path={path}&limit={limit}");
+    if let Some(cursor) = &request.cursor {
+        path.push_str("&cursor=");
+        path.push_str(&quoted(cursor));
+    }
+    let call = PeerCall {
+        peer: &peer,
+        token: &request.token,
+        method: Method::GET,
+        path: &path,
+        body: None,
+    };
+    Ok(Json(api.peers.ask(call).await?))
+}
+
+/// Gets a ticket of another endpoint, which this endpoint will present.
+#[utoipa::path(post, path = "/v1/peers/{id}/ticket", tag = "peers",
+    params(("id" = String, Path, description = "Name of the other endpoint.")),
+    request_body = PeerTicketRequest,
+    responses((status = 201, description = "The ticket with its secret.", body = MintedTicket),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
+pub(super) async fn ticket(
+    State(api): Shared,
+    _caller: Caller,
+    Id(peer): Id,
+    Body(request): Body<PeerTicketRequest>,
+) -> Answer<(StatusCode, Json<MintedTicket>)> {
+    let body = json!({
+        "transfer": request.transfer,
+        "direction": request.direction,
+        "paths": request.paths,
+        "overwrite": request.overwrite,
+        "peer_key": api.about.key,
+    });
+    let call = PeerCall {
+        peer: &peer,
+        token: &request.token,
+        method: Method::POST,
+        path: "/v1/tickets",
+        body: Some(&body),
+    };
+    Ok((StatusCode::CREATED, Json(api.peers.ask(call).await?)))
+}
+
+/// Encodes a value of a query (RFC 3986, section 2.3).
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                quoted.push(char::from(byte));
+            }
+            // `write!` to a string cannot fail.
+            other => drop(write!(quoted, "%{other:02X}")),
+        }
+    }
+    quoted
+}

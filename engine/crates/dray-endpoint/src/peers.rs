@@ -1,0 +1,143 @@
+//! Calls to the endpoints that the configuration names, on behalf of callers.
+//!
+//! Invariant owned here: a caller's token for another endpoint goes only to the configured address,
+//! after that endpoint has proved its identity. The token is in memory only, for one call.
+
+use dray_api::{PeerAnswer, PeerToken, read_answer};
+use dray_client::{Client, Keeper};
+use dray_config::Config;
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_net::{Authority, Trust};
+use hyper::Method;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Maximum number of concurrent calls. Each answer takes up to 32 MiB of memory.
+const CALLS_MAX: usize = 8;
+
+/// Maximum time of one call, with the time to connect.
+const CALL_TIME: Duration = Duration::from_secs(30);
+
+struct Peer {
+    about: PeerAnswer,
+    /// `None` if the endpoint cannot check the identity of the peer.
+    trust: Option<Trust>,
+}
+
+/// The endpoints in the configuration.
+pub struct Peers {
+    known: Vec<Peer>,
+    calls: Semaphore,
+}
+
+/// A call to another endpoint.
+pub(crate) struct PeerCall<'a> {
+    /// Name of the endpoint in the configuration.
+    pub(crate) peer: &'a str,
+    /// The caller's token for that endpoint.
+    pub(crate) token: &'a PeerToken,
+    /// Method of the call.
+    pub(crate) method: Method,
+    /// Path of the call, with its query.
+    pub(crate) path: &'a str,
+    /// Body of the call.
+    pub(crate) body: Option<&'a Value>,
+}
+
+impl Peers {
+    /// Returns the endpoints of a configuration. `authority` checks those without a pinned key.
+    #[must_use]
+    pub fn of(config: &Config, authority: Option<&Authority>) -> Self {
+        let known = config.peer.iter().map(|peer| Peer {
+            about: PeerAnswer {
+                name: peer.name.as_str().to_owned(),
+                address: peer.address.as_str().to_owned(),
+            },
+            trust: match peer.key {
+                Some(key) => Some(Trust::Key(key)),
+                None => authority.cloned().map(Trust::Authority),
+            },
+        });
+        Self {
+            known: known.collect(),
+            calls: Semaphore::new(CALLS_MAX),
+        }
+    }
+
+    /// Returns the names and addresses of the endpoints.
+    #[must_use]
+    pub fn list(&self) -> Vec<PeerAnswer> {
+        self.known.iter().map(|peer| peer.about.clone()).collect()
+    }
+
+    /// Makes a call, and parses the answer.
+    ///
+    /// # Errors
+    /// `NotFound` if the configuration does not name the endpoint. `Busy` if too many calls are in
+    /// progress. `PermissionDenied` if the other endpoint does not accept the token, or does not
+    /// prove its identity. `Unreachable` and `TimedOut`. Otherwise the error of the other endpoint.
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, call: PeerCall<'_>) -> Result<T> {
+        let operation = format!("call the endpoint {}", call.peer);
+        let failed = |kind| Error::new(kind, End::Here, operation.clone());
+        let known = self
+            .known
+            .iter()
+            .find(|known| known.about.name == call.peer);
+        let Some(Peer { about, trust }) = known else {
+            return Err(failed(ErrorKind::NotFound)
+                .cause("the configuration of this endpoint has no peer with this name")
+                .remedy("GET /v1/peers lists the peers"));
+        };
+        let Some(trust) = trust.clone() else {
+            return Err(failed(ErrorKind::PermissionDenied)
+                .cause("this endpoint cannot check the identity of the peer")
+                .remedy("ask the administrator to set `key` of the peer in the configuration"));
+        };
+        let Ok(_permit) = self.calls.try_acquire() else {
+            return Err(failed(ErrorKind::Busy)
+                .cause(format!(
+                    "{CALLS_MAX} calls to peers are in progress, which is the limit"
+                ))
+                .remedy("try again later"));
+        };
+        let client = Client {
+            address: about.address.clone(),
+            trust,
+            identity: None,
+            token: Some(call.token.0.clone()),
+            kept: Keeper::default(),
+        };
+        let called = client.call(call.method, call.path, call.body);
+        let answer = match tokio::time::timeout(CALL_TIME, called).await {
+            Ok(answer) => answer.map_err(|error| for_caller(error, &about.name))?,
+            Err(_) => {
+                let seconds = CALL_TIME.as_secs();
+                return Err(failed(ErrorKind::TimedOut)
+                    .cause(format!("the peer did not answer within {seconds} seconds"))
+                    .remedy("check the peer and the network, then repeat the call"));
+            }
+        };
+        read_answer(&answer).map_err(|error| {
+            failed(ErrorKind::Protocol)
+                .cause(format!("the answer of the peer is not valid: {error}"))
+                .remedy("use the same version of dray at both endpoints, and report this error")
+        })
+    }
+}
+
+/// Changes a refusal of the token. The caller would take `Unauthorized` for a refusal of its token
+/// for this endpoint.
+fn for_caller(error: Error, peer: &str) -> Error {
+    if error.kind != ErrorKind::Unauthorized {
+        return error;
+    }
+    let operation = format!("call the endpoint {peer}");
+    Error::new(ErrorKind::PermissionDenied, End::Here, operation)
+        .cause(error.cause)
+        .remedy(format!(
+            "send a token that the endpoint {peer} accepts; if its key has changed, ask the \
+                administrator to correct `key` of the peer in the configuration"
+        ))
+}
