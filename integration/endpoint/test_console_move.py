@@ -195,3 +195,99 @@ def test_the_keyboard_alone_starts_a_transfer(chromium: Browser, site: Endpoint)
     assert (site.root("b", root="copies")).read_bytes() == b"b"
     assert not site.root("a", root="copies").exists()
     assert chromium.complaints() == []
+
+
+@pytest.fixture
+def far(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
+    """Start another endpoint."""
+    return start_endpoint("b", roots=[Root("store")])
+
+
+@pytest.fixture
+def near(start_endpoint: Callable[..., Endpoint], far: Endpoint) -> Endpoint:
+    """Start an endpoint whose configuration names the other one."""
+    peers = [{"name": "b", "address": far.address, "key": far.key}]
+    config = {"ui": {"enabled": True}, "rate": f"{RATE}", "peer": peers}
+    return start_endpoint("a", config=config)
+
+
+def choose_endpoint(chromium: Browser, pane: str, name: str) -> None:
+    """Choose the endpoint of a pane."""
+    chromium.element(f"{pane} [name=endpoint]")
+    chromium.run(
+        """const field = document.querySelector(`${arguments[0]} [name=endpoint]`);
+        field.value = arguments[1];
+        field.dispatchEvent(new Event('change', { bubbles: true }));""",
+        pane,
+        name,
+    )
+
+
+@needs_browser
+def test_files_move_between_endpoints_in_both_directions(
+    chromium: Browser, near: Endpoint, far: Endpoint
+) -> None:
+    source, destination = ".pane:first-child", ".pane:last-child"
+    (far.root(root="store") / REVERSED).write_bytes(b"from afar")
+    (far.root(root="store") / "inbox").mkdir()
+    (near.root() / "mine").write_bytes(b"from here")
+    log_in(chromium, near)
+    chromium.click("nav a[href='#/move']")
+    # A token that the other endpoint does not accept does not end the session of the page.
+    choose_endpoint(chromium, source, "b")
+    chromium.type_text(f"{source} form.peer input", near.token())
+    chromium.click(f"{source} form.peer button")
+    chromium.wait_text("send a token that the endpoint b accepts")
+    chromium.complaints()
+    chromium.run(f"document.querySelector('{source} form.peer input').value = ''")
+    chromium.type_text(f"{source} form.peer input", far.token())
+    chromium.click(f"{source} form.peer button")
+    choose(chromium, "run%E2%80%AEtxt.exe")
+    chromium.wait_text("1 entry chosen")
+    chromium.click("#check")
+    chromium.wait_text("Without a deadline it promises nothing.")
+    keep_picture(chromium, "move-peer")
+    chromium.click("#start")
+    chromium.wait("document.querySelector('h1 .state.done') !== null")
+    assert (near.root() / REVERSED).read_bytes() == b"from afar"
+
+    # The other direction, with drag and drop into a folder of the other endpoint.
+    chromium.click("nav a[href='#/move']")
+    choose_endpoint(chromium, destination, "b")
+    chromium.type_text(f"{destination} form.peer input", far.token())
+    chromium.click(f"{destination} form.peer button")
+    chromium.wait_text("inbox/")
+    chromium.wait(
+        """(() => {
+            const row = (pane, name) => [...document.querySelectorAll(`${pane} tbody tr`)]
+                .find(row => row.querySelector('.name').innerText === name);
+            const [from, to] = [row(arguments[0], 'mine'), row(arguments[1], 'inbox/')];
+            if (!from || !to) return false;
+            const dataTransfer = new DataTransfer();
+            const fire = (target, type) => target.dispatchEvent(
+                new DragEvent(type, { bubbles: true, cancelable: true, dataTransfer }));
+            fire(from, 'dragstart');
+            // The browser permits a drop only where this event is cancelled.
+            if (fire(to, 'dragover')) return false;
+            fire(to, 'drop');
+            return true;
+        })()""",
+        source,
+        destination,
+    )
+    chromium.wait_text("1 entry chosen")
+    chromium.wait_text(f"The copies go into dray://{far.address}/store/inbox/")
+    early = dt.datetime.now(dt.timezone.utc) + dt.timedelta(minutes=5)
+    set_deadline(chromium, early)
+    chromium.click("#check")
+    chromium.wait_text("The endpoint can promise the deadline.")
+    chromium.click("#start")
+    chromium.wait("document.querySelector('h1 .state.done') !== null")
+    copied = far.root("inbox", root="store") / "mine"
+    assert copied.read_bytes() == b"from here"
+    # The page has connected to its own endpoint only, and no token is in its storage.
+    hosts = "return performance.getEntriesByType('resource').map(each => new URL(each.name).host)"
+    assert set(chromium.run(hosts)) == {near.address}
+    assert chromium.run("return localStorage.length + sessionStorage.length") == 0
+    assert chromium.run("return document.cookie") == ""
+    assert chromium.complaints() == []

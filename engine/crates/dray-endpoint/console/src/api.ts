@@ -8,10 +8,13 @@ import type {
   Entry,
   ErrorParts,
   Event,
+  Far,
   LiveFiles,
   Load,
   PathError,
   Patch,
+  Peer,
+  Place,
   Space,
   Target,
   Tier,
@@ -128,13 +131,49 @@ export class Api {
     return this.#get(`/v1/storage/space?${new URLSearchParams({ path })}`);
   }
 
-  async entries(path: string, cursor: string | null): Promise<[Entry[], string | null]> {
+  async entries(
+    path: string,
+    cursor: string | null,
+    far: Far | null,
+  ): Promise<[Entry[], string | null]> {
     const query = new URLSearchParams({ path, limit: String(ENTRIES_PAGE) });
     if (cursor !== null) query.set("cursor", cursor);
-    const page = await this.#get<{ entries: Entry[]; next: string | null }>(
-      `/v1/storage/list?${query}`,
-    );
+    type Entries = { entries: Entry[]; next: string | null };
+    const body = { path, limit: ENTRIES_PAGE, cursor };
+    const page = far
+      ? await this.#atPeer<Entries>(far.peer, "list", far.token, body)
+      : await this.#get<Entries>(`/v1/storage/list?${query}`);
     return [page.entries, page.next];
+  }
+
+  /** Makes a call to a peer through this endpoint: the page itself connects to no other host. */
+  #atPeer<T>(peer: Peer, what: string, token: string, body: object): Promise<T> {
+    return this.#send("POST", `/v1/peers/${encodeURIComponent(peer.name)}/${what}`, {
+      token,
+      ...body,
+    });
+  }
+
+  async peers(): Promise<Peer[]> {
+    return (await this.#get<{ peers: Peer[] }>("/v1/peers")).peers;
+  }
+
+  /** Opens a peer with a token for it. */
+  async open(peer: Peer, token: string): Promise<Far> {
+    const { roots } = await this.#atPeer<Endpoint>(peer, "endpoint", token, {});
+    return { peer, token, roots };
+  }
+
+  /** Returns the ticket of a peer for one transfer, as a part of a request. */
+  async ticket(
+    far: Far,
+    transfer: string,
+    direction: "read" | "write",
+    paths: string[],
+  ): Promise<Omit<Place, "url">> {
+    const wanted = { transfer, direction, paths };
+    const found = await this.#atPeer<Required<Place>>(far.peer, "ticket", far.token, wanted);
+    return { ticket: found.ticket, key: found.key, address: found.address };
   }
 
   mkdir(path: string): Promise<Entry> {

@@ -6,7 +6,7 @@ import { asCallError, type Api, type CallError } from "./api";
 import { absolute, brief, bytes, escaped, visible } from "./format";
 import { Alert, Name } from "./parts";
 import { text } from "./strings";
-import type { Entry, Root } from "./types";
+import type { Entry, Far, Root } from "./types";
 
 const words = text.move;
 
@@ -29,7 +29,15 @@ interface Listing {
   more: () => void;
 }
 
-function useListing(api: Api, path: string, turn: number, expired: () => void): Listing {
+interface Folder {
+  api: Api;
+  /** The endpoint of the folder; null for the endpoint of the page. */
+  far: Far | null;
+  path: string;
+  turn: number;
+}
+
+function useListing({ api, far, path, turn }: Folder, expired: () => void): Listing {
   const [found, setFound] = useState<Omit<Listing, "more">>({
     entries: [],
     cursor: null,
@@ -43,7 +51,7 @@ function useListing(api: Api, path: string, turn: number, expired: () => void): 
     const call = newest.current;
     setFound({ entries: before, cursor, isLoading: true, error: null });
     try {
-      const [entries, next] = await api.entries(path, cursor);
+      const [entries, next] = await api.entries(path, cursor, far);
       if (call !== newest.current) return;
       const all = [...before, ...entries];
       setFound({ entries: all, cursor: next, isLoading: false, error: null });
@@ -59,7 +67,7 @@ function useListing(api: Api, path: string, turn: number, expired: () => void): 
     return () => {
       newest.current += 1;
     };
-  }, [api, path, turn]);
+  }, [api, far, path, turn]);
   return { ...found, more: () => void read(found.entries, found.cursor) };
 }
 
@@ -78,7 +86,20 @@ interface RowProps {
 
 function Row({ entry, open, chosen, choose }: RowProps): JSX.Element {
   return (
-    <tr>
+    <tr
+      draggable={choose !== undefined}
+      onDragStart={(event) => {
+        event.dataTransfer?.setData("text/plain", entry.path);
+        if (choose && !chosen?.has(entry.path)) choose(entry);
+      }}
+      onDrop={(event) => {
+        // A drop on a folder of the destination opens it; the pane accepts every drop.
+        if (!choose && entry.type === "directory") {
+          event.preventDefault();
+          open(entry.path);
+        }
+      }}
+    >
       <th scope="row">
         {choose && (
           <input
@@ -201,7 +222,10 @@ export function NewFolder({ api, path, made }: NewFolderProps): JSX.Element {
 
 interface PaneProps {
   api: Api;
+  far: Far | null;
   roots: Root[];
+  /** The choice of the endpoint, above the folder. */
+  place?: ComponentChildren;
   title: string;
   path: string;
   /** Changes when the folder must be read again. */
@@ -214,12 +238,19 @@ interface PaneProps {
 }
 
 export function Pane(props: PaneProps): JSX.Element {
-  const { api, roots, title, path, turn, go, chosen, choose, expired } = props;
-  const { entries, cursor, isLoading, error, more } = useListing(api, path, turn, expired);
+  const { api, far, roots, title, path, turn, go, chosen, choose, expired } = props;
+  const folder = { api, far, path, turn };
+  const { entries, cursor, isLoading, error, more } = useListing(folder, expired);
   const isFull = entries.length >= ENTRIES_MAX;
   return (
-    <section class="pane" aria-label={title}>
+    <section
+      class="pane"
+      aria-label={title}
+      onDragOver={(event) => !choose && event.preventDefault()}
+      onDrop={(event) => event.preventDefault()}
+    >
       <h2>{title}</h2>
+      {props.place}
       <Address roots={roots} path={path} go={go} />
       <div
         class="scroll entries"

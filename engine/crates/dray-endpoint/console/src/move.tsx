@@ -6,8 +6,9 @@ import { asCallError, type Api, type CallError } from "./api";
 import { NewFolder, Pane } from "./browse";
 import { absolute, local, rate } from "./format";
 import { Alert, Name, Offer, Section, link } from "./parts";
+import { EndpointChoice, usePeers } from "./peers";
 import { text } from "./strings";
-import type { Admission, Draft, Entry, Root, Transfer } from "./types";
+import type { Admission, Draft, Entry, Far, Root, Transfer } from "./types";
 
 const words = text.move;
 
@@ -32,11 +33,25 @@ function freshId(): string {
 
 const isFolder = (entry: Entry): boolean => entry.type === "directory";
 
-function draft(sources: Entry[], folder: string, settings: Settings): Draft {
+/** What the two panes show: the chosen entries, the folder, and the endpoints of both. */
+interface Route {
+  sources: Entry[];
+  fromFar: Far | null;
+  folder: string;
+  toFar: Far | null;
+}
+
+const bare = (path: string): string => path.replace(/\/$/, "");
+
+/** Returns the URL of a path, which names the other endpoint if the path is not at this one. */
+const urlOf = (far: Far | null, path: string): string =>
+  far ? `dray://${far.peer.address}${path}` : path;
+
+function draft({ sources, fromFar, folder, toFar }: Route, settings: Settings): Draft {
   const hasFolders = sources.some(isFolder);
   const made: Draft = {
-    sources: sources.map(({ path }) => ({ url: path.replace(/\/$/, "") })),
-    destination: { url: `${folder}/` },
+    sources: sources.map(({ path }) => ({ url: urlOf(fromFar, bare(path)) })),
+    destination: { url: urlOf(toFar, `${folder}/`) },
     selection: { recursive: hasFolders },
   };
   const due = new Date(settings.deadline);
@@ -49,6 +64,20 @@ function draft(sources: Entry[], folder: string, settings: Settings): Draft {
   if (expected > 0) made.bytes_expected = expected;
   if (settings.isBestEffort) made.admission = "best_effort";
   return made;
+}
+
+/** Adds the ticket of the other endpoint to a request, if a side is at another endpoint. */
+async function withTicket(api: Api, id: string, wanted: Draft, route: Route): Promise<Draft> {
+  const { sources, fromFar, folder, toFar } = route;
+  if (fromFar) {
+    const paths = sources.map(({ path }) => bare(path));
+    const ticket = await api.ticket(fromFar, id, "read", paths);
+    const [first, ...others] = wanted.sources;
+    return { ...wanted, sources: first ? [{ ...first, ...ticket }, ...others] : [] };
+  }
+  if (!toFar) return wanted;
+  const ticket = await api.ticket(toFar, id, "write", [folder]);
+  return { ...wanted, destination: { ...wanted.destination, ...ticket } };
 }
 
 interface FormProps {
@@ -149,8 +178,7 @@ function Decision({ of, hasDeadline, accept }: DecisionProps): JSX.Element {
 
 interface OrderProps {
   api: Api;
-  sources: Entry[];
-  folder: string;
+  route: Route;
   clear: () => void;
   started: (transfer: Transfer) => void;
   expired: () => void;
@@ -195,12 +223,13 @@ function useCalls(api: Api, expired: () => void): Calls {
   return { checked, error, isBusy, run, check };
 }
 
-function Chosen({ sources, folder }: { sources: Entry[]; folder: string }): JSX.Element {
+function Chosen({ sources, folder, fromFar, toFar }: Route): JSX.Element {
   return (
     <>
       <p role="status">
-        {words.chosen(sources.length)}. <Name of={words.into(`${folder}/`)} />
+        {words.chosen(sources.length)}. <Name of={words.into(urlOf(toFar, `${folder}/`))} />
       </p>
+      {fromFar && toFar && <p class="bad">{words.bothFar}</p>}
       {sources.length > 0 && (
         <ul class="chosen" aria-label={words.source} tabIndex={0}>
           {sources.slice(0, SOURCES_MAX).map(({ path }) => (
@@ -215,26 +244,31 @@ function Chosen({ sources, folder }: { sources: Entry[]; folder: string }): JSX.
   );
 }
 
-function Order({ api, sources, folder, clear, started, expired }: OrderProps): JSX.Element {
+function Order({ api, route, clear, started, expired }: OrderProps): JSX.Element {
+  const { sources, fromFar, toFar } = route;
   const [settings, setSettings] = useState(NO_SETTINGS);
   const { checked, error, isBusy, run, check } = useCalls(api, expired);
-  const wanted = draft(sources, folder, settings);
+  const wanted = draft(route, settings);
   // A check holds only for the request that it was made for.
   const valid = checked?.wanted === JSON.stringify(wanted) ? checked : null;
-  const canCheck = !isBusy && sources.length > 0 && sources.length <= SOURCES_MAX;
+  const isBothFar = fromFar !== null && toFar !== null;
+  const isFit = sources.length > 0 && sources.length <= SOURCES_MAX && !isBothFar;
+  const canCheck = !isBusy && isFit;
   const accept = (deadline: string): void => {
     // The field has whole seconds: round up, so that the endpoint is not asked for an earlier time.
     const whole = new Date(1000 * Math.ceil(Date.parse(deadline) / 1000)).toISOString();
     const agreed = { ...settings, deadline: local(whole) };
     setSettings(agreed);
-    void check(draft(sources, folder, agreed));
+    void check(draft(route, agreed));
   };
   const start = (id: string): void => {
-    void run(async () => started(await api.submit(id, wanted)));
+    void run(async () => {
+      started(await api.submit(id, await withTicket(api, id, wanted, route)));
+    });
   };
   return (
     <Section title={words.settings}>
-      <Chosen sources={sources} folder={folder} />
+      <Chosen {...route} />
       <Form
         settings={settings}
         hasFolders={sources.some(isFolder)}
@@ -281,6 +315,13 @@ export function Move({ api, roots, put, expired }: Props): JSX.Element {
   const [to, setTo] = useState(writable ? `/${writable.name}` : first);
   const [chosen, setChosen] = useState<ReadonlyMap<string, Entry>>(new Map());
   const [turn, setTurn] = useState(0);
+  const peers = usePeers(api);
+  const [open, setOpen] = useState<ReadonlyMap<string, Far>>(new Map());
+  const [fromFar, setFromFar] = useState<Far | null>(null);
+  const [toFar, setToFar] = useState<Far | null>(null);
+  const opened = (far: Far): void => setOpen((before) => new Map(before).set(far.peer.name, far));
+  const rootOf = (far: Far | null): string => `/${(far?.roots ?? roots)[0]?.name ?? ""}`;
+  const shared = { api, peers, open, opened };
   const choose = (entry: Entry): void =>
     setChosen((before) => {
       const after = new Map(before);
@@ -303,7 +344,19 @@ export function Move({ api, roots, put, expired }: Props): JSX.Element {
       <div class="columns">
         <Pane
           api={api}
-          roots={roots}
+          far={fromFar}
+          place={
+            <EndpointChoice
+              {...shared}
+              far={fromFar}
+              choose={(far) => {
+                setFromFar(far);
+                setFrom(rootOf(far));
+                setChosen(new Map());
+              }}
+            />
+          }
+          roots={fromFar?.roots ?? roots}
           title={words.source}
           path={from}
           turn={0}
@@ -314,27 +367,39 @@ export function Move({ api, roots, put, expired }: Props): JSX.Element {
         />
         <Pane
           api={api}
-          roots={roots}
+          far={toFar}
+          place={
+            <EndpointChoice
+              {...shared}
+              far={toFar}
+              choose={(far) => {
+                setToFar(far);
+                setTo(rootOf(far));
+              }}
+            />
+          }
+          roots={toFar?.roots ?? roots}
           title={words.destination}
           path={to}
           turn={turn}
           go={setTo}
           expired={expired}
         >
-          <NewFolder
-            api={api}
-            path={to}
-            made={(path) => {
-              setTo(path);
-              setTurn((before) => before + 1);
-            }}
-          />
+          {toFar === null && (
+            <NewFolder
+              api={api}
+              path={to}
+              made={(path) => {
+                setTo(path);
+                setTurn((before) => before + 1);
+              }}
+            />
+          )}
         </Pane>
       </div>
       <Order
         api={api}
-        sources={[...chosen.values()]}
-        folder={to}
+        route={{ sources: [...chosen.values()], fromFar, folder: to, toFar }}
         clear={() => setChosen(new Map())}
         started={started}
         expired={expired}

@@ -330,6 +330,14 @@ export const text = {
     hint: "Choose files or folders at the source, and a folder at the destination.",
     source: "Source",
     destination: "Destination",
+    endpoint: "Endpoint",
+    here: "this endpoint",
+    peerToken: (name: string) => `Token for ${name}`,
+    peerHint:
+      "This endpoint passes the token on to the other endpoint, and does not keep it. Use a token " +
+      "with few rights and a short life.",
+    connect: "Connect",
+    bothFar: "The source or the destination must be at this endpoint.",
     root: "Root",
     path: "Path",
     open: "Open",

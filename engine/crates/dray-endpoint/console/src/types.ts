@@ -52,6 +52,22 @@ export interface ErrorParts {
 
 export interface Place {
   url: string;
+  ticket?: string;
+  key?: string;
+  address?: string;
+}
+
+/** Another endpoint in the configuration of this endpoint. */
+export interface Peer {
+  name: string;
+  address: string;
+}
+
+/** A peer that the user has opened with a token for it. */
+export interface Far {
+  peer: Peer;
+  token: string;
+  roots: Root[];
 }
 
 export interface Request {
