@@ -66,6 +66,7 @@ impl Authenticator {
         };
         let mut believed: Vec<String> = config.issuer.iter().map(|one| one.url.clone()).collect();
         believed.extend(config.issuer_local.as_ref().map(|_| own_url(config)));
+        believed.extend(config.ui.login.iter().map(|login| login.issuer.clone()));
         let own = config.issuer_local.as_ref();
         let own = own
             .map(|local| own_issuer(config, &local.key))
@@ -174,10 +175,19 @@ impl Access for Authenticator {
     }
 
     fn allow(&self, principal: &Principal, action: Action, path: &ApiPath) -> Result<()> {
-        let has_scopes = matches!(principal.rights, Rights::Scopes(_));
+        let has_scopes = !matches!(principal.rights, Rights::Rules);
         self.ask_root(&principal.owner, has_scopes, action, path)?;
         match &principal.rights {
             Rights::Scopes(scopes) => scopes.demand(scope_action(action), &resource(path)?),
+            Rights::Granted(scopes) => {
+                let (action, resource) = (scope_action(action), resource(path)?);
+                scopes.demand(action, &resource).map_err(|error| {
+                    let missing = scopes.missing(action, &resource).unwrap_or_default();
+                    error
+                        .cause(format!("the login does not grant the scope {missing}"))
+                        .remedy("ask the endpoint's administrator for a grant with this scope")
+                })
+            }
             Rights::Rules => Ok(()),
         }
     }

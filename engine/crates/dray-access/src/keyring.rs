@@ -12,7 +12,7 @@
 use super::Future;
 use super::now;
 use dray_auth::jwk::KeySet;
-use dray_auth::{Issuers, Refusal, Verified};
+use dray_auth::{ExpectedLogin, Issuers, LoggedIn, Refusal, Verified};
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result, Status};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -74,6 +74,24 @@ impl Known {
     }
 }
 
+/// The content of a token whose signature was verified.
+trait Signed {
+    /// Returns the URL of the issuer.
+    fn issuer(&self) -> &str;
+}
+
+impl Signed for Verified {
+    fn issuer(&self) -> &str {
+        &self.issuer
+    }
+}
+
+impl Signed for LoggedIn {
+    fn issuer(&self) -> &str {
+        &self.issuer
+    }
+}
+
 /// The need for newer keys after a token was verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
@@ -107,19 +125,41 @@ impl Keyring {
         }))
     }
 
-    /// Verifies a token. May wait until the keys of the issuer are fetched.
+    /// Verifies an access token. May wait until the keys of the issuer are fetched.
     ///
     /// # Errors
     /// [`ErrorKind::Unauthorized`] if the token is not valid. [`ErrorKind::Unreachable`] if the
     /// keys to verify it cannot be fetched.
     pub(super) async fn verify(&self, token: &str) -> Result<Verified> {
-        let issuer = match self.judge(token, now()) {
+        let verify = |issuers: &Issuers, now| issuers.verify(token.as_bytes(), now);
+        self.verify_by(verify).await
+    }
+
+    /// Verifies the ID token of a login. May wait until the keys of the provider are fetched.
+    ///
+    /// # Errors
+    /// The errors of [`Keyring::verify`].
+    pub(super) async fn verify_login(
+        &self,
+        token: &str,
+        expected: &ExpectedLogin<'_>,
+    ) -> Result<LoggedIn> {
+        let verify =
+            |issuers: &Issuers, now| issuers.verify_id_token(token.as_bytes(), expected, now);
+        self.verify_by(verify).await
+    }
+
+    async fn verify_by<T: Signed>(
+        &self,
+        verify: impl Fn(&Issuers, u64) -> Result<T, Refusal>,
+    ) -> Result<T> {
+        let issuer = match self.judge(&verify, now()) {
             Ok((verified, Need::No)) => return Ok(verified),
             Ok((verified, Need::Soon)) => {
-                drop(self.ask(&verified.issuer));
+                drop(self.ask(verified.issuer()));
                 return Ok(verified);
             }
-            Ok((verified, Need::First)) => verified.issuer,
+            Ok((verified, Need::First)) => verified.issuer().to_owned(),
             Err(Refusal::UnknownKey { issuer, .. }) => issuer,
             Err(Refusal::Refused(error)) => return Err(error),
         };
@@ -129,7 +169,7 @@ impl Keyring {
         }
         // Verify again even if no request was sent: another call may have fetched the keys since
         // the first try.
-        match self.judge(token, now()) {
+        match self.judge(&verify, now()) {
             Ok((verified, _)) => Ok(verified),
             Err(refusal) => Err(refusal.into()),
         }
@@ -140,10 +180,14 @@ impl Keyring {
         known.find(|known| known.source.issuer == issuer)
     }
 
-    fn judge(&self, token: &str, now: u64) -> Result<(Verified, Need), Refusal> {
+    fn judge<T: Signed>(
+        &self,
+        verify: &impl Fn(&Issuers, u64) -> Result<T, Refusal>,
+        now: u64,
+    ) -> Result<(T, Need), Refusal> {
         let issuers = self.0.issuers.read();
         let issuers = issuers.unwrap_or_else(PoisonError::into_inner);
-        let verified = match issuers.verify(token.as_bytes(), now) {
+        let verified = match verify(&issuers, now) {
             Err(Refusal::UnknownKey { issuer, .. }) if issuers.keys(&issuer).is_none() => {
                 let error = no_keys(&format!("fetching the keys of {issuer} failed"));
                 return Err(Refusal::UnknownKey { issuer, error });
@@ -160,9 +204,10 @@ impl Keyring {
             }
             judged => judged?,
         };
-        let (Some(known), Some(keys)) =
-            (self.known(&verified.issuer), issuers.keys(&verified.issuer))
-        else {
+        let (Some(known), Some(keys)) = (
+            self.known(verified.issuer()),
+            issuers.keys(verified.issuer()),
+        ) else {
             return Ok((verified, Need::No));
         };
         let age = now.saturating_sub(keys.fetched_at());
@@ -172,7 +217,7 @@ impl Keyring {
         } else if age < cache {
             Need::Soon
         } else if age >= cache.saturating_add(stale) {
-            let issuer = verified.issuer;
+            let issuer = verified.issuer().to_owned();
             let error = no_keys(&format!(
                 "the stored keys of {issuer} are too old, and new keys could not be fetched"
             ));

@@ -57,7 +57,7 @@ struct IssuerKeys {
 /// Returns the source of an issuer's keys, as configured.
 pub(super) fn source(issuer: &Issuer) -> Source {
     let from = match issuer.keys.as_deref() {
-        None => KeyLocation::Discovery(format!("{}{DISCOVERY}", issuer.url.trim_end_matches('/'))),
+        None => KeyLocation::Discovery(discovery_url(&issuer.url)),
         Some(url) if url.starts_with("https://") => KeyLocation::Url(url.to_owned()),
         Some(file) => KeyLocation::File(file.into()),
     };
@@ -118,22 +118,8 @@ impl Fetch for IssuerKeys {
 
 impl IssuerKeys {
     async fn load(&self, url: &str) -> Result<Value> {
-        let rest = url
-            .strip_prefix("https://")
+        let (client, path) = server_of(url, self.ca.as_deref())?
             .ok_or_else(|| self.wrong("the issuer does not serve its keys over HTTPS"))?;
-        let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let address = match host.rsplit_once(':') {
-            Some((_, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => host.to_owned(),
-            _ => format!("{host}:443"),
-        };
-        let client = Client {
-            address,
-            trust: Trust::Authority(authorities(self.ca.as_deref())?),
-            identity: None,
-            token: None,
-            kept: Keeper::default(),
-        };
-        let path = if path.is_empty() { "/" } else { path };
         client.call(Method::GET, path, None).await
     }
 
@@ -143,6 +129,35 @@ impl IssuerKeys {
             .cause(cause)
             .remedy("set the path or URL of the issuer's keys in the endpoint's configuration")
     }
+}
+
+/// Returns a client of the server that a URL names, and the path and query of the URL. Returns
+/// `None` if the URL does not begin with `https://`. `ca` is the file of the server's authorities.
+///
+/// # Errors
+/// The errors of [`authorities`].
+pub(super) fn server_of<'a>(url: &'a str, ca: Option<&Path>) -> Result<Option<(Client, &'a str)>> {
+    let Some(rest) = url.strip_prefix("https://") else {
+        return Ok(None);
+    };
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let address = match host.rsplit_once(':') {
+        Some((_, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => host.to_owned(),
+        _ => format!("{host}:443"),
+    };
+    let client = Client {
+        address,
+        trust: Trust::Authority(authorities(ca)?),
+        identity: None,
+        token: None,
+        kept: Keeper::default(),
+    };
+    Ok(Some((client, if path.is_empty() { "/" } else { path })))
+}
+
+/// Returns the URL of the discovery document of an issuer.
+pub(super) fn discovery_url(issuer: &str) -> String {
+    format!("{}{DISCOVERY}", issuer.trim_end_matches('/'))
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Error {

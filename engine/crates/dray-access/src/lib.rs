@@ -4,6 +4,7 @@
 //! - the types of an access decision: [`Principal`], [`Action`] and the trait [`Access`];
 //! - [`Authenticator`], which implements the trait;
 //! - the rights of a ticket ([`tickets`]);
+//! - logins of users, and their sessions ([`login`]);
 //! - the update of authorities, revocation lists and issuers' keys ([`trust`]).
 //!
 //! Non-goals: verifying signatures (dray-auth), storing tickets, HTTP.
@@ -13,6 +14,7 @@
 mod authenticator;
 mod keyring;
 mod keys;
+pub mod login;
 pub mod tickets;
 pub mod trust;
 
@@ -56,6 +58,8 @@ pub enum Rights {
     Rules,
     /// Only the rights in these scopes of a token.
     Scopes(dray_auth::Scopes),
+    /// Only the rights in these scopes, which the configuration grants to the user of a login.
+    Granted(dray_auth::Scopes),
 }
 
 /// An authenticated caller.

@@ -21,4 +21,4 @@ pub mod x509;
 pub use map::{Mapping, Owner, Principal};
 pub use resource::Resource;
 pub use scope::{Action, Scopes};
-pub use token::{Issuer, Issuers, Refusal, Verified};
+pub use token::{ExpectedLogin, Issuer, Issuers, LoggedIn, Refusal, Verified};

@@ -5,6 +5,10 @@
 //! reasons. An expired token is reported as expired, even if its issuer has replaced the key since.
 //! Only a token that is otherwise valid makes the endpoint fetch new keys.
 
+mod id_token;
+
+pub use id_token::{ExpectedLogin, LoggedIn, groups_in, name_in};
+
 use crate::escape::{misconfigured, seconds, shown, unauthorized};
 use crate::jwk::{Algorithm, KeySet};
 use crate::scope::Scopes;
@@ -383,6 +387,12 @@ struct Header {
 }
 
 impl Header {
+    /// Returns the type of the token in small letters, without the optional `application/`.
+    fn kind(&self) -> String {
+        let typ = self.typ.as_deref().unwrap_or("JWT").to_ascii_lowercase();
+        typ.strip_prefix("application/").unwrap_or(&typ).to_owned()
+    }
+
     fn algorithm(&self) -> Result<Algorithm> {
         if self.crit.is_some() {
             // RFC 7515, section 4.1.11: a token with critical extensions must be refused if the
@@ -391,14 +401,13 @@ impl Header {
                 "the token has critical extensions that this endpoint does not support",
             ));
         }
-        let typ = self.typ.as_deref().unwrap_or("JWT").to_ascii_lowercase();
-        let typ = typ.strip_prefix("application/").unwrap_or(&typ);
-        if !matches!(typ, "jwt" | "at+jwt") {
+        let typ = self.kind();
+        if !matches!(&*typ, "jwt" | "at+jwt") {
             // RFC 8725, section 3.11: a token that was issued for one purpose must not be valid for
             // another.
             return Err(refused(format!(
                 "the token is of type {}, not an access token",
-                shown(typ)
+                shown(&typ)
             )));
         }
         let name = self.alg.as_deref().unwrap_or("none");

@@ -6,6 +6,8 @@
 //! a slot. The client then repeats the call on a new connection if the endpoint cannot have
 //! received the call, or if the method is idempotent.
 
+mod form;
+
 use dray_api::api_path;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};

@@ -10,6 +10,7 @@
 //! Invariant of this crate: an unknown key is refused, and the error names the file and the line.
 
 mod limits;
+mod login;
 mod peers;
 #[cfg(test)]
 mod policy_list;
@@ -20,6 +21,7 @@ mod trust;
 mod values;
 
 pub use limits::{History, Janitor, Limits, Metrics, Retry, Scheduling, Share, Tape, Tickets, Ui};
+pub use login::{Grant, Login};
 pub use peers::Peer;
 pub use tiers::{
     BypassKeys, Completion, ManagedTier, Template, TierPolicyName, Values, VictimOrder,

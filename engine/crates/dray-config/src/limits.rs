@@ -1,5 +1,6 @@
 //! Limits and retention times. The default values suit a small host.
 
+use super::login::Login;
 use super::values::{Rate, Size};
 use dray_api::{PolicyName, RoundRobinBy, names_peer};
 use serde::Deserialize;
@@ -115,6 +116,14 @@ section!(
     Ui {
         /// True if the endpoint serves the web console at `/ui/`.
         enabled: bool = false,
+        /// Address at which browsers reach the console: scheme, host and port. Needed for logins.
+        url: Option<String> = None,
+        /// Providers at which users log in.
+        login: Vec<Login> = Vec::new(),
+        /// Time in seconds without an action of the user after which a session ends.
+        idle_seconds: u64 = 1_800,
+        /// Time in seconds after which a session ends in any case.
+        lifetime_seconds: u64 = 8 * 3_600,
     }
 );
 

@@ -98,6 +98,7 @@ impl Config {
             return Err(("lifetime", cause));
         }
         self.check_rules()?;
+        self.check_ui()?;
         self.check_scheduling()?;
         self.check_limits()
     }

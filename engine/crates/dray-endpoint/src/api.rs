@@ -11,10 +11,12 @@ mod extract;
 mod fair_semaphore;
 mod live;
 mod load;
+mod login;
 mod outgoing;
 mod peers;
 mod record;
 mod refusal;
+mod session;
 mod sizes;
 mod spaces;
 mod staging;
@@ -46,6 +48,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderValue, Method, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use dray_access::login::Logins;
 use dray_access::{Access, Principal};
 use dray_config::Config;
 use dray_config::roots::Roots;
@@ -107,6 +110,8 @@ pub struct Api {
     pub roots: Arc<Roots>,
     /// Authentication and permissions.
     pub access: Arc<dyn Access>,
+    /// Logins to the console, and their sessions.
+    pub logins: Logins,
     /// Tickets.
     pub tickets: Arc<dyn Tickets>,
     /// The rules that decide which transfers run.
@@ -149,6 +154,8 @@ pub struct Parts {
     pub roots: Arc<Roots>,
     /// Authentication and permissions.
     pub access: Arc<dyn Access>,
+    /// Logins to the console, and their sessions.
+    pub logins: Logins,
     /// Tickets.
     pub tickets: Arc<dyn Tickets>,
     /// The rules that decide which transfers run.
@@ -185,6 +192,7 @@ impl Api {
             queue: parts.queue,
             roots: parts.roots,
             access: parts.access,
+            logins: parts.logins,
             tickets: parts.tickets,
             scheduler: parts.scheduler,
             metrics: parts.metrics,
@@ -414,7 +422,7 @@ pub fn router(api: Arc<Api>) -> Router {
     let (router, _) = routes().split_for_parts();
     let mut router = tape::with_slashes(router);
     if api.config.ui.enabled {
-        router = router.merge(console::router());
+        router = router.merge(console::router()).merge(login::router());
     }
     router
         .fallback(refusal::no_such_call)

@@ -15,6 +15,7 @@ use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
+use dray_core::Error;
 use ring::digest::{SHA256, digest};
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -149,6 +150,46 @@ async fn page(headers: HeaderMap) -> Response {
 async fn named(name: Result<Path<String>, PathRejection>, headers: HeaderMap) -> Response {
     let name = name.as_ref().map_or("\0", |Path(name)| name);
     answer(name, &headers)
+}
+
+/// Replaces the characters that have a meaning in HTML.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            _ => safe.push(character),
+        }
+    }
+    safe
+}
+
+/// Returns a page that shows an error and a link to the console. `page` is the part of the
+/// console's address after `/ui/`.
+pub(crate) fn message(heading: &str, error: &Error, page: &str) -> Response {
+    let styles = named_by_content("app.css", STYLES);
+    let [heading, cause, remedy, page] =
+        [heading, error.cause.as_str(), error.remedy.as_str(), page].map(escaped);
+    let text = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta name=\"color-scheme\" content=\"light dark\"><title>dray</title>\
+         <link rel=\"icon\" href=\"/ui/icon.svg\">\
+         <link rel=\"stylesheet\" href=\"/ui/{styles}\"></head>\
+         <body><div id=\"app\"><main class=\"login\"><h1>{heading}</h1>\
+         <div class=\"error\" role=\"alert\"><dl><dt>Cause</dt><dd>{cause}</dd>\
+         <dt>Remedy</dt><dd>{remedy}</dd></dl></div>\
+         <p><a href=\"/ui/{page}\">Back to the console</a></p></main></div></body></html>\n"
+    );
+    let private = [
+        (header::CACHE_CONTROL, "no-store"),
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+    ];
+    (GUARDS, private, text).into_response()
 }
 
 /// Returns the routes of the console.

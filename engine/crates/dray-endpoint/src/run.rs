@@ -21,6 +21,7 @@ use crate::supervisor::Supervisor;
 use crate::ticket_store::TicketStore;
 use crate::tier::Tiers;
 use crate::trust_timer;
+use dray_access::login::Logins;
 use dray_access::{Access, Authenticator, authorities};
 use dray_api::timestamp::time;
 use dray_config::Config;
@@ -315,11 +316,13 @@ impl Endpoint {
             Arc::clone(&access),
             Arc::clone(&audit),
         );
+        let logins = configured("the key secret_file in [[ui.login]]", Logins::open(&config))?;
         let api = Api::new(Parts {
             config: Arc::clone(&config),
             queue: Arc::clone(&queue),
             roots: Arc::new(roots.clone()),
             access: Arc::clone(&access),
+            logins,
             tickets: Arc::clone(&book) as _,
             scheduler: Arc::new(dispatcher.clone()),
             metrics: Arc::clone(&metrics),

@@ -1,3 +1,4 @@
+mod id_token;
 mod refusals;
 
 use super::{ANY_AUDIENCE, Issuer, Issuers, LIST_MAX, Refusal, TOKEN_BYTES_MAX};

@@ -58,6 +58,11 @@ impl Wanted {
         may_hear && is_meant
     }
 
+    /// Returns true if the caller must get no more events.
+    fn must_end(&self) -> bool {
+        self.api.is_stopping() || self.caller.has_left(&self.api)
+    }
+
     fn hub(&self) -> &Hub {
         self.api.queue.hub()
     }
@@ -149,7 +154,7 @@ async fn poll(wanted: &Wanted, mut after: u64, timeout: Duration) -> Events {
     let mut stopping = wanted.api.stopping.subscribe();
     loop {
         let heard = wanted.hear(after);
-        let is_over = Instant::now() >= deadline || wanted.api.is_stopping();
+        let is_over = Instant::now() >= deadline || wanted.must_end();
         if heard.is_gap || !heard.events.is_empty() || is_over {
             let mut events: Vec<Event> = Vec::with_capacity(heard.events.len() + 1);
             if heard.is_gap {
@@ -216,14 +221,15 @@ fn listen(
 }
 
 impl Listener {
-    /// Returns the next event. `None` ends the stream, because the endpoint is stopping or the
-    /// listener was too slow. The listener can reconnect with `Last-Event-ID`.
+    /// Returns the next event. `None` ends the stream, because the endpoint is stopping, the session
+    /// of the caller has ended, or the listener was too slow. The listener can reconnect with
+    /// `Last-Event-ID`.
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.waiting.pop_front() {
                 return Some(event);
             }
-            if self.wanted.api.is_stopping() {
+            if self.wanted.must_end() {
                 return None;
             }
             let behind = self.wanted.hub().last().saturating_sub(self.after);

@@ -4,11 +4,13 @@
 use super::Api;
 use super::record::Record;
 use super::refusal::{Answer, Refusal};
+use super::session::by_session;
 use crate::connection::{Busy, PeerCertificates, SlotReference};
 use axum::body::{Body as HttpBody, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
+use dray_access::login::SessionKey;
 use dray_access::{Credentials, Principal};
 use dray_api::{Check, with_valid_name};
 use dray_core::lock::LockExt;
@@ -113,6 +115,8 @@ pub(super) struct CallHold(Arc<Mutex<Option<Hold>>>);
 pub(super) struct Caller {
     principal: Principal,
     record: Option<Record>,
+    /// The session that the caller shows instead of a token.
+    session: Option<SessionKey>,
     _hold: Hold,
 }
 
@@ -133,6 +137,11 @@ impl Caller {
         if let Some(record) = &self.record {
             record.concerns(transfer);
         }
+    }
+
+    /// Returns true if the caller had a session, and the session has ended.
+    pub(super) fn has_left(&self, api: &Api) -> bool {
+        self.session.is_some_and(|key| !api.logins.is_live(&key))
     }
 }
 
@@ -199,14 +208,21 @@ impl FromRequestParts<Arc<Api>> for Caller {
             bearer: bearer(&parts.headers)?,
             certificates: &certificates.0,
         };
-        if credentials.bearer.is_none() && is_of_a_page(parts) {
+        let user = match credentials.bearer {
+            Some(_) => None,
+            None => by_session(parts, &api.logins)?,
+        };
+        if credentials.bearer.is_none() && user.is_none() && is_of_a_page(parts) {
             let error = Error::new(ErrorKind::Unauthorized, End::Here, "identify the caller");
             return Err(error
                 .cause("a web page of another site sent the request with the browser's certificate")
                 .remedy("send a token")
                 .into());
         }
-        let principal = api.access.authenticate(credentials).await?;
+        let (principal, session) = match user {
+            Some((user, session)) => (user.principal, Some(session)),
+            None => (api.access.authenticate(credentials).await?, None),
+        };
         let record = parts.extensions.get::<Record>().cloned();
         if let Some(record) = &record {
             record.by(&principal);
@@ -230,6 +246,7 @@ impl FromRequestParts<Arc<Api>> for Caller {
         Ok(Self {
             principal,
             record,
+            session,
             _hold: hold,
         })
     }

@@ -23,6 +23,10 @@ const ASKS: [&str; 7] = [
     "/v1/peers/{id}/list",
 ];
 
+/// The route at which a browser returns from a login. A login begins a session, so the audit log
+/// contains it although the call has the method GET.
+pub(super) const LOGIN_DONE: &str = "/ui/login/{id}/done";
+
 #[derive(Debug, Default)]
 struct Slots {
     principal: Option<(String, String)>,
@@ -41,6 +45,12 @@ impl Record {
     pub(super) fn by(&self, principal: &Principal) {
         let mut slots = self.0.lock_unpoisoned();
         slots.principal = Some((principal.owner.clone(), principal.name.clone()));
+    }
+
+    /// Records a principal that has no owner, because the endpoint refuses the principal.
+    pub(super) fn by_name(&self, principal: &str) {
+        let mut slots = self.0.lock_unpoisoned();
+        slots.principal = Some((String::new(), principal.to_owned()));
     }
 
     /// Records the paths and the transfer of a request.
@@ -101,8 +111,8 @@ impl Call {
         status: StatusCode,
         told: Option<Error>,
     ) {
-        let changes = !matches!(self.method, Method::GET | Method::HEAD | Method::OPTIONS)
-            && !ASKS.contains(&route);
+        let is_read = matches!(self.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let changes = (!is_read && !ASKS.contains(&route)) || route == LOGIN_DONE;
         let refused = match status {
             StatusCode::UNAUTHORIZED => Some(ErrorKind::Unauthorized),
             StatusCode::FORBIDDEN => Some(ErrorKind::PermissionDenied),
@@ -126,7 +136,8 @@ impl Call {
         // The route is logged and never the URL, because a caller may have put a secret into the
         // URL by mistake.
         let path = route.replace("{id}", slots.id.as_deref().unwrap_or("{id}"));
-        let error = (!status.is_success()).then(|| told.unwrap_or_else(by_code));
+        let has_failed = status.is_client_error() || status.is_server_error();
+        let error = has_failed.then(|| told.unwrap_or_else(by_code));
         let deed = Deed {
             owner,
             principal,

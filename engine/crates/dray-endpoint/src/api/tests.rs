@@ -3,6 +3,7 @@
 mod audit;
 mod events;
 mod load;
+mod logins;
 mod no_tickets;
 mod rights;
 mod staging;
@@ -24,6 +25,7 @@ use crate::traits::Scheduler;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
+use dray_access::login::Logins;
 use dray_api::{Scheduling, SchedulingPatch};
 use dray_config::Config;
 use dray_config::roots::Roots;
@@ -69,6 +71,18 @@ pub(crate) fn house() -> House {
         std::fs::create_dir(folder.path().join(name)).expect("made");
     }
     let mut house = open(folder.path());
+    house._folder = Some(folder);
+    house
+}
+
+/// Opens a test endpoint with further tables at the end of its configuration.
+fn house_with(tables: &str) -> House {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["slow", "fast"] {
+        std::fs::create_dir(folder.path().join(name)).expect("made");
+    }
+    let accounts = |config: &Config| Accounts::open(config).expect("opened");
+    let mut house = open_roots(folder.path(), "", tables, accounts);
     house._folder = Some(folder);
     house
 }
@@ -146,6 +160,7 @@ fn open_roots(
         queue,
         roots: Arc::new(roots),
         access: Arc::new(Names),
+        logins: Logins::open(&config).expect("opened"),
         tickets: Arc::new(NoTickets),
         scheduler: Arc::new(Rules(Mutex::new(Scheduling::from(&config.scheduling)))),
         audit,

@@ -38,7 +38,7 @@ impl Access for Names {
         match (&principal.rights, action) {
             (Rights::Rules, _) => Ok(()),
             (_, Action::Read) if !path.text().contains("hidden") => Ok(()),
-            (Rights::Scopes { .. }, action) => {
+            (Rights::Scopes(_) | Rights::Granted(_), action) => {
                 Err(
                     Error::new(ErrorKind::PermissionDenied, End::Here, "use the path")
                         .cause(format!("{action:?} needs a scope for {}", path.text())),
