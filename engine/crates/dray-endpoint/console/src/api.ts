@@ -1,4 +1,5 @@
-// Calls of the control API. The token exists only in this object, in the memory of the page.
+// Calls of the control API. A token exists only in this object, in the memory of the page. The id of
+// a session is in a cookie that scripts cannot read.
 
 import { text } from "./strings";
 import type {
@@ -11,6 +12,7 @@ import type {
   Far,
   LiveFiles,
   Load,
+  LoginState,
   PathError,
   Patch,
   Peer,
@@ -68,18 +70,50 @@ const ENTRIES_PAGE = 500;
 
 const one = (id: string): string => `/v1/transfers/${encodeURIComponent(id)}`;
 
-export class Api {
-  readonly #token: string;
+/** True if the user has done something since the last call with a session. */
+let isActive = true;
 
-  constructor(token: string) {
+for (const kind of ["keydown", "pointerdown", "wheel"]) {
+  const noted = (): void => {
+    isActive = true;
+  };
+  window.addEventListener(kind, noted, { capture: true, passive: true });
+}
+
+/** Returns the header of a call with a session. Pages of other sites cannot set this header. */
+function sessionHeader(): string {
+  const value = isActive ? "active" : "idle";
+  isActive = false;
+  return value;
+}
+
+const SESSION = "/ui/session";
+
+/** Asks which logins exist, and whether this browser has a session. */
+export async function loginState(): Promise<LoginState> {
+  // This call never extends a session.
+  const headers = { "Dray-Console": "idle" };
+  const options: RequestInit = { headers, credentials: "same-origin", cache: "no-store" };
+  const response = await fetch(SESSION, options);
+  if (!response.ok) throw await refusal(response);
+  return (await response.json()) as LoginState;
+}
+
+export class Api {
+  readonly #token: string | null;
+
+  /** With the token `null`, the calls use the session of the browser. */
+  constructor(token: string | null) {
     this.#token = token;
   }
 
   async #fetch(path: string, init: RequestInit = {}): Promise<Response> {
     const headers = new Headers(init.headers);
-    headers.set("Authorization", `Bearer ${this.#token}`);
-    // Without `omit`, the browser would also present its user's certificate.
-    const options: RequestInit = { ...init, headers, credentials: "omit", cache: "no-store" };
+    if (this.#token === null) headers.set("Dray-Console", sessionHeader());
+    else headers.set("Authorization", `Bearer ${this.#token}`);
+    // With a token, the browser must present neither a cookie nor its user's certificate.
+    const credentials = this.#token === null ? "same-origin" : "omit";
+    const options: RequestInit = { ...init, headers, credentials, cache: "no-store" };
     const response = await fetch(path, options);
     if (!response.ok) throw await refusal(response);
     return response;
@@ -102,6 +136,11 @@ export class Api {
     const headers = { "Content-Type": "application/json" };
     const response = await this.#fetch(path, { method, headers, body: JSON.stringify(body) });
     return (await response.json()) as T;
+  }
+
+  /** Ends the session. Without a session, the page only forgets the token. */
+  async logout(): Promise<void> {
+    if (this.#token === null) await this.#fetch(SESSION, { method: "DELETE" });
   }
 
   endpoint(): Promise<Endpoint> {

@@ -2,24 +2,28 @@
 
 import { render, type JSX } from "preact";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import type { Api } from "./api";
+import { Api, asCallError, type CallError, loginState } from "./api";
 import "./app.css";
 import { useHash, useStore } from "./hooks";
 import { List } from "./list";
-import { Login } from "./login";
+import { Login, type LoginReason } from "./login";
 import { Move } from "./move";
 import { Name } from "./parts";
 import { Site } from "./site";
 import { Store } from "./store";
 import { text } from "./strings";
 import { Show } from "./transfer";
-import type { Endpoint, Transfer } from "./types";
+import type { Endpoint, LoginState, Transfer } from "./types";
 
 interface Session {
   api: Api;
   endpoint: Endpoint;
   store: Store;
+  /** Name of the user of a login; null with a token. */
+  user: string | null;
 }
+
+const NO_LOGINS: LoginState = { logins: [], user: null, has_ended: false };
 
 /** The pages of the navigation, with their addresses. */
 const PAGES = [
@@ -65,9 +69,10 @@ function Navigation({ hash }: { hash: string }): JSX.Element {
 }
 
 function Header({ session, hash, logout }: HeaderProps): JSX.Element {
-  const { endpoint, store } = session;
+  const { endpoint, store, user } = session;
   useStore(store, 250);
   const { owner, administrator } = endpoint.you;
+  const caller = text.caller(owner, administrator);
   return (
     <header>
       <a class="skip" href="#content" onClick={(event) => {
@@ -85,7 +90,7 @@ function Header({ session, hash, logout }: HeaderProps): JSX.Element {
         {text.connection[store.connection]}
       </span>
       <span class="caller">
-        <Name of={text.caller(owner, administrator)} />
+        <Name of={user === null ? caller : text.user(user, caller)} />
       </span>
       <button id="logout" onClick={logout}>
         {text.logout}
@@ -119,33 +124,73 @@ function View({ api, endpoint, store, hash, expired }: ViewProps): JSX.Element {
   return <List store={store} />;
 }
 
-function App(): JSX.Element {
+function App(): JSX.Element | null {
   const [session, setSession] = useState<Session | null>(null);
-  const [isExpired, setExpired] = useState(false);
+  const [state, setState] = useState<LoginState | null>(null);
+  const [reason, setReason] = useState<LoginReason>("none");
+  const [failed, setFailed] = useState<CallError | null>(null);
   const hash = useHash();
 
-  const expired = useCallback(() => {
-    setExpired(true);
+  const leave = useCallback((why: LoginReason) => {
+    setReason(why);
     setSession((present) => {
       present?.store.stop();
       return null;
     });
   }, []);
-  const login = (api: Api, endpoint: Endpoint): void => {
-    const store = new Store(api, expired);
-    store.start();
-    setExpired(false);
-    setSession({ api, endpoint, store });
+  const enter = useCallback(
+    (api: Api, endpoint: Endpoint, user: string | null) => {
+      const store = new Store(api, () => leave(user === null ? "expired" : "ended"));
+      store.start();
+      setReason("none");
+      setFailed(null);
+      setSession({ api, endpoint, store, user });
+    },
+    [leave],
+  );
+  useEffect(() => {
+    const begin = async (): Promise<void> => {
+      try {
+        const found = await loginState();
+        if (found.user !== null) {
+          const api = new Api(null);
+          enter(api, await api.endpoint(), found.user.name);
+        } else if (found.has_ended) setReason("ended");
+        setState(found);
+      } catch (error) {
+        setFailed(asCallError(error));
+        setState(NO_LOGINS);
+      }
+    };
+    void begin();
+  }, [enter]);
+
+  const logout = async (): Promise<void> => {
+    try {
+      await session?.api.logout();
+      leave(session?.user == null ? "none" : "loggedOut");
+    } catch (error) {
+      // The session may still exist at the endpoint, so the page must not claim a logout.
+      const refused = asCallError(error);
+      setFailed(refused.code === 401 ? null : refused);
+      leave(refused.code === 401 ? "ended" : "none");
+    }
   };
-  const logout = (): void => {
-    session?.store.stop();
-    setSession(null);
-  };
-  if (session === null) return <Login isExpired={isExpired} done={login} />;
+  // The function stays the same during a session, because `usePoll` demands that.
+  const expired = useCallback(
+    () => leave(session?.user == null ? "expired" : "ended"),
+    [leave, session],
+  );
+  if (state === null) return null;
+  if (session === null) {
+    const done = (api: Api, endpoint: Endpoint): void => enter(api, endpoint, null);
+    const { logins } = state;
+    return <Login reason={reason} logins={logins} hash={hash} failed={failed} done={done} />;
+  }
   const { api, endpoint, store } = session;
   return (
     <>
-      <Header session={session} hash={hash} logout={logout} />
+      <Header session={session} hash={hash} logout={() => void logout()} />
       <View api={api} endpoint={endpoint} store={store} hash={hash} expired={expired} />
     </>
   );

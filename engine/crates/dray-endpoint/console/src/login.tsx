@@ -1,18 +1,41 @@
-// The form for the token.
+// The view before a login: buttons of the configured logins, and the form for a token.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { Api, asCallError, type CallError } from "./api";
+import { visible } from "./format";
 import { Alert } from "./parts";
 import { text } from "./strings";
 import type { Endpoint } from "./types";
 
+/** The reason why the view is shown: the end of a token, of a session, or a logout. */
+export type LoginReason = "none" | "expired" | "ended" | "loggedOut";
+
 interface Props {
-  isExpired: boolean;
+  reason: LoginReason;
+  logins: { name: string; address: string }[];
+  /** The part of the address after `#`, to which a login returns. */
+  hash: string;
+  /** An error of the logout or of a session. */
+  failed: CallError | null;
   done: (api: Api, endpoint: Endpoint) => void;
 }
 
-export function Login({ isExpired, done }: Props): JSX.Element {
+function Providers({ logins, hash }: Pick<Props, "logins" | "hash">): JSX.Element {
+  const query = hash === "" ? "" : `?${new URLSearchParams({ page: hash })}`;
+  return (
+    <>
+      {logins.map(({ name, address }) => (
+        <a key={address} class="provider" href={`${address}${query}`}>
+          {text.login.with(visible(name))}
+        </a>
+      ))}
+      <h2>{text.login.orToken}</h2>
+    </>
+  );
+}
+
+export function Login({ reason, logins, hash, failed, done }: Props): JSX.Element {
   const [error, setError] = useState<CallError | null>(null);
   const [isBusy, setBusy] = useState(false);
 
@@ -38,7 +61,8 @@ export function Login({ isExpired, done }: Props): JSX.Element {
   return (
     <main class="login">
       <h1>{text.login.heading}</h1>
-      {isExpired && <p role="alert">{text.login.expired}</p>}
+      {reason !== "none" && <p role="alert">{text.login[reason]}</p>}
+      {logins.length > 0 && <Providers logins={logins} hash={hash} />}
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -54,7 +78,7 @@ export function Login({ isExpired, done }: Props): JSX.Element {
           spellcheck={false}
           aria-describedby="token-hint"
           required
-          autofocus
+          autofocus={logins.length === 0}
         />
         <p id="token-hint" class="hint">
           {text.login.hint}
@@ -63,7 +87,7 @@ export function Login({ isExpired, done }: Props): JSX.Element {
           {isBusy ? text.login.busy : text.login.submit}
         </button>
       </form>
-      <Alert error={error} />
+      <Alert error={error ?? failed} />
     </main>
   );
 }

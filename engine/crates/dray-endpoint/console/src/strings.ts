@@ -135,10 +135,15 @@ export const text = {
     submit: "Log in",
     busy: "Checking the token",
     expired: "The endpoint no longer accepts the token. Log in with a new token.",
+    ended: "Your session has ended. Log in again to return to this page.",
+    loggedOut: "You are logged out of this endpoint. The provider may still know your login.",
+    with: (provider: string) => `Log in with ${provider}`,
+    orToken: "Or use a token",
   },
   logout: "Log out",
   caller: (owner: string, administrator: boolean) =>
     administrator ? `${owner} (administrator)` : owner,
+  user: (name: string, caller: string) => `${name}, ${caller}`,
   connection: {
     live: "Live",
     connecting: "Connecting",

@@ -322,3 +322,10 @@ export interface Patch {
 const LIVE: readonly State[] = ["queued", "active", "waiting", "paused"];
 
 export const isLive = (state: State): boolean => LIVE.includes(state);
+
+/** The logins of the endpoint, and the session of this browser (`GET /ui/session`). */
+export interface LoginState {
+  logins: { name: string; address: string }[];
+  user: { name: string } | null;
+  has_ended: boolean;
+}
