@@ -15,6 +15,8 @@ export function useStore(store: Store, pause: number): number {
         setTurn((before) => before + 1);
       }, pause);
     });
+    // The store may have changed between the first drawing and this moment.
+    setTurn((before) => before + 1);
     return () => {
       stop();
       window.clearTimeout(timer);
