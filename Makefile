@@ -66,7 +66,8 @@ setup-manual:
 setup-bench:
 	@tools/bootstrap.sh bench
 
-# Only these two targets need Node.js and a registry of packages: the built files are in the tree.
+# Only these two targets and the tests of logins need Node.js and a registry of packages: the built
+# files are in the tree.
 NPM := cd engine/crates/dray-endpoint/console && npm
 NPM_INSTALL := $(NPM) ci --ignore-scripts --no-audit --no-fund --silent
 

@@ -1,4 +1,4 @@
-"""Audit dray's dependencies: crates, Python packages, and the npm packages of the web console.
+"""Audit dray's dependencies: crates, Python packages, and packages of npm.
 
 The audit fails if a crate has a licence outside the allow list, if a crate does not come from
 crates.io, or if a crate that may exist only once exists twice. It also fails if a Python package is
@@ -53,8 +53,12 @@ REQUIREMENTS_APART = (
     "requirements-axe.txt",
 )
 
-#: Packages of npm that build the web console, or are a part of it.
-CONSOLE_LOCK = "engine/crates/dray-endpoint/console/package-lock.json"
+#: Packages of npm that build the web console or are a part of it, and the provider of logins in the
+#: tests.
+NPM_LOCKS = (
+    "engine/crates/dray-endpoint/console/package-lock.json",
+    "integration/endpoint/provider/package-lock.json",
+)
 
 # Crates whose state or types are shared in a program. Two versions of such a crate in one
 # program would not work together.
@@ -255,13 +259,13 @@ def main() -> int:
     for name in REQUIREMENTS_APART:
         text = (ROOT / "tools" / name).read_text(encoding="utf-8")
         findings += [f"{name}: {finding}" for finding in audit_requirements(text, {})]
-    lock = json.loads((ROOT / CONSOLE_LOCK).read_text(encoding="utf-8"))
-    findings += audit_npm(lock)
+    for name in NPM_LOCKS:
+        findings += audit_npm(json.loads((ROOT / name).read_text(encoding="utf-8")))
     for finding in findings:
         print(f"audit: {finding}", file=sys.stderr)
     if not findings:
         foreign = sum(crate.source is not None for crate in crates)
-        print(f"audit: {foreign} crates, the Python pins and the npm lock are in order")
+        print(f"audit: {foreign} crates, the Python pins and the npm locks are in order")
     return 1 if findings else 0
 
 

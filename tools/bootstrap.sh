@@ -224,7 +224,8 @@ find_missing() {
         has_header nlohmann/json.hpp || missing+=(nlohmann-json3-dev)
         has_header openssl/ssl.h || missing+=(libssl-dev)
     fi
-    if [ "$level" = console ]; then
+    # The tests of logins run a provider in Node.js.
+    if [ "$level" = console ] || is_for_tests; then
         has node || missing+=(nodejs)
         has npm || missing+=(npm)
     fi
