@@ -1,7 +1,8 @@
 """Read object logs and leases by the specification docs/design/object-log.md.
 
 The decoder shares no code with the engine. A difference between their results shows a deviation
-from the specification. ``python decoder.py FILE...`` prints the contents of each file as JSON.
+from the specification. ``python -m integration.log.decoder FILE...`` prints the contents of each
+file as JSON.
 """
 
 from __future__ import annotations
@@ -11,21 +12,29 @@ import json
 import re
 import struct
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from integration.log import forms
+from integration.log.values import (
+    BadRecordError,
+    Body,
+    Sums,
+    combine,
+    crc32c,
+    escape,
+    is_name,
+)
+
 MAGIC = b"DRAYLOG\n"
 LEASE_MAGIC = b"DRAYLEAS"
-VERSIONS = range(1, 3)
+VERSIONS = range(1, 4)
 BODY_BYTES_MAX = 1 << 20
 HEADER, BEGIN, OBJECTS, RANGE, END, TENURE, CHECKPOINT, COMMIT, SYNCED, DOUBTFUL = range(1, 11)
-HARMLESS = {BEGIN, OBJECTS, RANGE, CHECKPOINT, COMMIT, SYNCED, DOUBTFUL}
-ADLER = 65521
-
-
-class BadRecordError(ValueError):
-    """The body of a record is malformed."""
+POSITIONS = 11
+HARMLESS = {BEGIN, OBJECTS, RANGE, CHECKPOINT, COMMIT, SYNCED, DOUBTFUL, POSITIONS}
 
 
 class LogError(ValueError):
@@ -35,126 +44,6 @@ class LogError(ValueError):
         """Store the kind."""
         super().__init__(kind)
         self.kind = kind
-
-
-def _crc_table() -> list[int]:
-    table = []
-    for byte in range(256):
-        value = byte
-        for _ in range(8):
-            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-CRC_TABLE = _crc_table()
-
-
-def crc32c(data: bytes) -> int:
-    """Sum bytes by CRC-32/ISCSI."""
-    value = 0xFFFFFFFF
-    for byte in data:
-        value = CRC_TABLE[(value ^ byte) & 0xFF] ^ (value >> 8)
-    return value ^ 0xFFFFFFFF
-
-
-def _apply(matrix: list[int], vector: int) -> int:
-    total = 0
-    for column in matrix:
-        if vector & 1:
-            total ^= column
-        vector >>= 1
-    return total
-
-
-def _crc_after_zeros(value: int, length: int) -> int:
-    """Return the crc32c of bytes with the crc32c ``value``, followed by ``length`` zero bytes."""
-    bit = [0x82F63B78] + [1 << shift for shift in range(31)]
-    operator = bit
-    for _ in range(3):
-        operator = [_apply(operator, column) for column in operator]
-    while length:
-        if length & 1:
-            value = _apply(operator, value)
-        operator = [_apply(operator, column) for column in operator]
-        length >>= 1
-    return value
-
-
-Sums = tuple[int, int]
-
-
-def combine(first: Sums, second: Sums, second_length: int) -> Sums:
-    """Return the sums of two joined parts from the sums of each part."""
-    crc = _crc_after_zeros(first[0], second_length) ^ second[0]
-    low1, high1, low2, high2 = (
-        first[1] & 0xFFFF,
-        first[1] >> 16,
-        second[1] & 0xFFFF,
-        second[1] >> 16,
-    )
-    low = (low1 + low2 - 1) % ADLER
-    high = (high1 + high2 + second_length * (low1 - 1)) % ADLER
-    return crc, high << 16 | low
-
-
-@dataclass
-class Body:
-    """Read the values in a record's body one after another."""
-
-    data: bytes
-    at: int = 0
-
-    def take(self, count: int) -> bytes:
-        """Take the next ``count`` bytes."""
-        if count > len(self.data) - self.at:
-            raise BadRecordError
-        self.at += count
-        return self.data[self.at - count : self.at]
-
-    def number(self, form: str) -> int:
-        """Take one little-endian number. ``form`` is its letter in the struct module."""
-        return int(struct.unpack("<" + form, self.take(struct.calcsize("<" + form)))[0])
-
-    def blob(self, most: int, least: int = 0) -> bytes:
-        """Take a length, and that many bytes: at least ``least``, at most ``most``."""
-        count = self.number("I")
-        if not least <= count <= most:
-            raise BadRecordError
-        return self.take(count)
-
-    def text(self, most: int) -> str:
-        """Take a length, and that many bytes of UTF-8."""
-        try:
-            return self.blob(most).decode()
-        except UnicodeDecodeError as error:
-            raise BadRecordError from error
-
-    def path(self) -> bytes:
-        """Take a relative path."""
-        path = self.blob(65536)
-        if path and not all(map(is_name, path.split(b"/"))):
-            raise BadRecordError
-        return path
-
-    def sums(self) -> Sums:
-        """Take a crc32c and an adler32."""
-        return self.number("I"), self.number("I")
-
-    def end(self) -> None:
-        """Fail unless all bytes were read."""
-        if self.at != len(self.data):
-            raise BadRecordError
-
-
-def is_name(name: bytes) -> bool:
-    """Return whether ``name`` may be a component of a path."""
-    return (
-        1 <= len(name) <= 255
-        and b"\0" not in name
-        and name not in (b".", b"..")
-        and b"/" not in name
-    )
 
 
 def tenure(body: Body) -> dict[str, Any]:
@@ -174,22 +63,6 @@ def tenure(body: Body) -> dict[str, Any]:
     }
 
 
-def escape(raw: bytes) -> str:
-    r"""Return bytes as text. A backslash becomes two, a control or non-UTF-8 byte \xHH."""
-    text = ""
-    for char in raw.decode("utf-8", "surrogateescape"):
-        code = ord(char)
-        if 0xDC80 <= code <= 0xDCFF:
-            text += f"\\x{code - 0xDC00:02x}"
-        elif char == "\\":
-            text += "\\\\"
-        elif code < 0x20 or 0x7F <= code < 0xA0:
-            text += "".join(f"\\x{byte:02x}" for byte in char.encode())
-        else:
-            text += char
-    return text
-
-
 def header(body: Body) -> dict[str, Any]:
     """Read a Header."""
     nonce, next_file = body.number("Q"), body.number("I")
@@ -197,13 +70,15 @@ def header(body: Body) -> dict[str, Any]:
     if count > 1024:
         raise BadRecordError
     claims = [escape(body.path()) for _ in range(count)]
-    return {
+    holder = tenure(body)
+    form = forms.USUAL if body.at == len(body.data) else forms.form(body, holder["epoch"])
+    return form | {
         "claims": [claim or "." for claim in claims],
         "owner": owner.hex(),
         "nonce": nonce,
         "software": software,
         "next_file": next_file,
-        "tenure": tenure(body),
+        "tenure": holder,
     }
 
 
@@ -298,6 +173,8 @@ def parse(kind: int, data: bytes) -> Any:  # noqa: ANN401 - one shape per type
         value = begin(body)
     elif kind in (OBJECTS, CHECKPOINT):
         value = objects(body, is_checkpoint=kind == CHECKPOINT)
+    elif kind == POSITIONS:
+        value = forms.positions(body)
     elif kind == RANGE:
         number, _, offset, length = (
             body.number("I"),
@@ -386,6 +263,7 @@ class Replay:
     def __init__(self, head: dict[str, Any]) -> None:
         """Start with the tenure in the log's header."""
         self.tenure = head["tenure"]
+        self.boot_epoch = head["boot_epoch"]
         self.files: dict[int, File] = {}
         self.doubted: set[int] = set()
         self.is_tenure_doubted = False
@@ -418,7 +296,7 @@ class Replay:
         value = step.value
         if step.kind == BEGIN:
             return self.begin(value)
-        if step.kind in (OBJECTS, CHECKPOINT, RANGE):
+        if step.kind in (OBJECTS, CHECKPOINT, RANGE, POSITIONS):
             return self.ranges(step)
         if step.kind == END:
             self.forget(value)
@@ -432,6 +310,7 @@ class Replay:
             if value["epoch"] <= self.tenure["epoch"]:
                 return False
             if value["boot_id"] != self.tenure["boot_id"]:
+                self.boot_epoch = value["epoch"]
                 self.forget_weak()
             self.tenure, self.is_tenure_doubted = value, False
         return step.kind != HEADER
@@ -448,7 +327,7 @@ class Replay:
         return True
 
     def ranges(self, step: Step) -> bool:
-        """Apply Objects, a Checkpoint or a Range."""
+        """Apply Objects, Positions, a Checkpoint or a Range."""
         file = self.files.get(step.value[0])
         if file is None:
             return True
@@ -458,6 +337,13 @@ class Replay:
             if length == 0 or offset + length > size:
                 return False
             ranges = [(offset, offset + length, sums)]
+        elif step.kind == POSITIONS:
+            if any(one >= file.object_count for one, _ in step.value[1]):
+                return False
+            ranges = [
+                (one * object_bytes, min((one + 1) * object_bytes, size), sums)
+                for one, sums in step.value[1]
+            ]
         else:
             _, first, entries = step.value
             if first + len(entries) > file.object_count:
@@ -491,23 +377,27 @@ class Replay:
         }
 
 
-def read_log(data: bytes) -> dict[str, Any]:
-    """Read a log.
+Parts = Callable[[int], "bytes | None"]
+
+
+def replay_of(data: bytes) -> tuple[dict[str, Any], Replay, int]:
+    """Read one file: its header, its replayed records, and the offset of its torn tail.
 
     :raises LogError: if it has another version, is no log at all, or has a damaged start.
     """
-    if not data:
-        return {"empty": True}
     if not data.startswith(MAGIC[: len(data)]):
         raise LogError("log_version")
     if len(data) < 16 or crc32c(data[:12]) != struct.unpack_from("<I", data, 12)[0]:
         raise LogError("log_damaged")
-    if struct.unpack_from("<H", data, 8)[0] not in VERSIONS:
+    version = struct.unpack_from("<H", data, 8)[0]
+    if version not in VERSIONS:
         raise LogError("log_version")
     first = read_step(data, 16, 0)
     if first is None or first.is_lost or first.kind != HEADER:
         raise LogError("log_damaged")
     head: dict[str, Any] = first.value
+    if (version == 3) != (head["form"] != "universal:ranges"):
+        raise LogError("log_damaged")
     start = 16 + first.length
     steps = walk(data, start, head["nonce"])
     commits = [step for step in steps if step.kind == COMMIT and not step.is_lost]
@@ -517,14 +407,76 @@ def read_log(data: bytes) -> dict[str, Any]:
     for step in steps:
         if step.offset < torn:
             replay.step(step)
+    return head, replay, torn
+
+
+def add_part(head: dict[str, Any], replay: Replay, part: int, data: bytes) -> tuple[int, int]:
+    """Add the ranges of a part log to the files. Return its lost places and forgotten files."""
+    try:
+        theirs, found, _ = replay_of(data)
+    except LogError:
+        return 1, 0
+    same = ("form", "id")
+    if (
+        any(theirs[one] != head[one] for one in same)
+        or theirs["part"] != part
+        or found.tenure["epoch"] > replay.tenure["epoch"]
+    ):
+        return 0, 0
+    lost = found.damage()
+    is_old = replay.is_tenure_doubted or found.tenure["epoch"] < replay.boot_epoch
+    by_path = {file.path: file for file in found.files.values()}
+    for file in replay.files.values():
+        other = by_path.get(file.path)
+        is_here = file.number // head["files_per_part"] == part
+        if other is None or not is_here or other.facts != file.facts:
+            continue
+        if not (other.is_weak and is_old):
+            file.runs, file.is_weak = other.runs, other.is_weak
+    return (0, 0) if lost is None else (lost["count"], lost["files_forgotten"])
+
+
+def read_log(data: bytes, parts: Parts = lambda _: None) -> dict[str, Any]:
+    """Read a log. ``parts`` returns the content of the part log with a number, or None.
+
+    :raises LogError: if it has another version, is no log at all, or has a damaged start.
+    """
+    if not data:
+        return {"empty": True}
+    head, replay, torn = replay_of(data)
     damage = replay.damage()
+    if head.get("files_per_part"):
+        numbers = {file.number // head["files_per_part"] for file in replay.files.values()}
+        for part in sorted(numbers):
+            content = parts(part)
+            lost, forgotten = add_part(head, replay, part, content) if content else (0, 0)
+            if lost:
+                damage = damage or {"places": [], "count": 0, "files_forgotten": 0}
+                damage["count"] += lost
+                damage["files_forgotten"] += forgotten
+        if damage is not None:
+            damage["files_kept"] = len(replay.files)
     files = sorted(replay.files.values(), key=lambda file: file.path)
-    return head | {
+    shown = ("claims", "owner", "nonce", "software", "next_file", "form")
+    return {one: head[one] for one in shown} | {
         "tenure": replay.tenure,
         "files": [file.describe() for file in files],
         "torn_bytes": len(data) - torn,
         "damage": damage,
     }
+
+
+def read_log_file(path: Path) -> dict[str, Any]:
+    """Read a log with its part logs, which are files beside it.
+
+    :raises LogError: as :func:`read_log`.
+    """
+
+    def part(number: int) -> bytes | None:
+        beside = path.with_name(f"{path.stem}.{number:08x}.objects")
+        return beside.read_bytes() if beside.exists() else None
+
+    return read_log(path.read_bytes(), part)
 
 
 def read_lease(data: bytes) -> dict[str, Any] | None:
@@ -565,11 +517,7 @@ def write_lease(epoch: int, boot_id: bytes, *texts: str) -> bytes:
 def describe(path: Path) -> dict[str, Any] | None:
     """Read a file: a lease if its name ends with ``.lease``, otherwise a log."""
     try:
-        return (
-            read_lease(path.read_bytes())
-            if path.suffix == ".lease"
-            else read_log(path.read_bytes())
-        )
+        return read_lease(path.read_bytes()) if path.suffix == ".lease" else read_log_file(path)
     except LogError as error:
         return {"error": error.kind}
 

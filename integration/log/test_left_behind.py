@@ -2,53 +2,51 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from integration.harness import tree
+from integration.log import decoder, values
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from integration.harness.program import Bench
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 
-def load() -> ModuleType:
-    """Import the decoder by its path, because this folder is no package."""
-    spec = importlib.util.spec_from_file_location(
-        "left_behind_log_decoder", Path(__file__).parent / "decoder.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-decoder = load()
-
-
-@pytest.mark.parametrize("durability", ["file", "object", "none"])
-def test_the_logged_ranges_are_in_the_partial_files(bench: Bench, durability: str) -> None:
+@pytest.mark.parametrize(
+    ("durability", "form"),
+    [
+        ("file", None),
+        ("object", None),
+        ("none", None),
+        ("file", "file:bit8"),
+        ("object", "file:char"),
+        ("none", "file:enc"),
+        ("file", "transaction/2:enc"),
+        ("object", "transaction:bit64"),
+        ("file", "universal:int"),
+        ("file", "universal:binary"),
+    ],
+)
+def test_the_logged_ranges_are_in_the_partial_files(
+    bench: Bench, durability: str, form: str | None
+) -> None:
     source, sink = bench.folder / "source", bench.folder / "sink"
     source.mkdir()
     for number in range(3):
         tree.make_file(source / f"file{number}", 24 * tree.MIB + number, seed=number)
     words = ["-r", str(source), f"{sink}/", "--durability", durability]
+    words += ["--log", form] if form else []
     client = bench.start_cp(*words, "--rate", "16MiB", "--progress", "json", "--transfer-id", "t:1")
     client.await_durable()
     client.kill()
     (log,) = (sink / ".dray-log").glob("*.log")
     (lease,) = (sink / ".dray-log").glob("*.lease")
-    read = decoder.read_log(log.read_bytes())
+    read = decoder.read_log_file(log)
+    assert read["form"] == (form or "universal:ranges")
     holder = decoder.read_lease(lease.read_bytes())
     assert holder is not None
     assert holder["transfer"] == "t:1"
@@ -73,9 +71,54 @@ def test_the_logged_ranges_are_in_the_partial_files(bench: Bench, durability: st
                 assert zlib.adler32(data) == adler
                 if count == 0:
                     # Call crc32c only on no bytes, because it is slow in plain Python.
-                    assert decoder.crc32c(data[:0]) == 0
+                    assert values.crc32c(data[:0]) == 0
                 safe += length
     assert safe > 0, "nothing was logged"
     ended = bench.cp(*words).expect(0)
     tree.assert_same(tree.describe(source), sink / "source")
+    size = sum(file.stat().st_size for file in source.iterdir())
     assert ended.report["bytes_resumed"] >= safe
+    assert ended.report["bytes_sent"] == size - ended.report["bytes_resumed"]
+    assert not (sink / ".dray-log").exists(), "the log and its part logs are removed"
+
+
+def test_a_rerun_keeps_the_form_of_the_log_it_finds(bench: Bench) -> None:
+    source, sink = bench.folder / "source", bench.folder / "sink"
+    source.mkdir()
+    for number in range(3):
+        tree.make_file(source / f"file{number}", 24 * tree.MIB + number, seed=number)
+    words = ["-r", str(source), f"{sink}/", "--rate", "16MiB", "--progress", "json"]
+    client = bench.start_cp(*words, "--log", "file:bit8")
+    client.await_durable()
+    client.kill()
+    again = bench.start_cp(*words, "--log", "universal:int")
+    again.await_durable(4)
+    told = again.kill().words
+    assert "the form file:bit8" in told, told
+    assert "not universal:int" in told, told
+    (log,) = (sink / ".dray-log").glob("*.log")
+    read = decoder.read_log_file(log)
+    assert read["form"] == "file:bit8"
+    assert read["tenure"]["epoch"] == 2
+    ended = bench.cp("-r", str(source), f"{sink}/").expect(0)
+    tree.assert_same(tree.describe(source), sink / "source")
+    assert ended.report["bytes_resumed"] > 0
+
+
+@pytest.mark.parametrize("form", ["file:bit8", "universal:int"])
+def test_destinations_that_hold_no_such_log_refuse_it(bench: Bench, form: str) -> None:
+    source = bench.folder / "source"
+    source.write_bytes(b"data")
+    first, second = bench.folder / "one", bench.folder / "two"
+    first.mkdir()
+    second.mkdir()
+    disks = f"disks://{first},{second}//"
+    for destination, why in [
+        ("null:", "keeps no files"),
+        (disks, "on several disks"),
+        ("dray://host.example:1/x", "destination on this host"),
+    ]:
+        ended = bench.cp(str(source), destination, "--log", form)
+        assert ended.code != 0, destination
+        assert why in ended.words, ended.words
+        assert form in ended.words, ended.words

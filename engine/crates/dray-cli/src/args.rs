@@ -22,9 +22,9 @@ pub(crate) use values::{Durability, Links, Overwrite, Reflink, Resume, Show};
 use crate::units;
 use clap::{Args, Parser, Subcommand};
 use dray_api::reserved_id;
-use dray_core::StripeChoice;
 use dray_core::options::{self, Order};
 use dray_core::{ByteRange, Checksum, TransferId};
+use dray_core::{LogForm, StripeChoice};
 use dray_open::locations::{Places, Written};
 use dray_open::prepare::RateInTime;
 use dray_runtime::assembly::{Content, Threads};
@@ -349,6 +349,14 @@ pub(crate) struct Cp {
     /// storage and compare it) or trust (trust the log)
     #[arg(long, value_enum, default_value_t = Resume::Verify, help_heading = "Copy options")]
     pub(crate) resume: Resume,
+
+    /// Form of the object log at a destination on this host: MECHANISM:METHOD. The mechanisms are
+    /// file (a log for each file), transaction (a log for four files; transaction/N for N files) and
+    /// universal (one log); the methods are ranges, char, int, enc, binary, bit8 and bit64 (default:
+    /// universal:ranges; a copy that resumes keeps the form of its log)
+    #[arg(long, value_name = "FORM", value_parser = LogForm::from_str,
+          help_heading = "Copy options")]
+    pub(crate) log: Option<LogForm>,
 
     /// Copy extended attributes
     #[arg(long, help_heading = "Copy options")]

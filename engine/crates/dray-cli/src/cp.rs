@@ -29,6 +29,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
     }
     refuse_stripes(cp)?;
     if third_party::is_meant(&cp.what.paths) {
+        refuse_log(cp, true)?;
         let transfer = match &cp.transfer_id {
             Some(id) => id.clone(),
             None => prepare::new_transfer_id()?,
@@ -38,6 +39,8 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
     }
     refuse_options_of_endpoints(cp)?;
     let places = cp.what.places()?;
+    let is_remote = matches!(places.folder, Folder::Remote(_) | Folder::RemoteNull(_));
+    refuse_log(cp, is_remote)?;
     Filter::new(&cp.what.selection())?;
     let transfer = match &cp.transfer_id {
         Some(id) => id.clone(),
@@ -67,6 +70,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
             lustre_attribute: cp.what.lustre_attribute.clone(),
             shares_blocks: places.are_local() && cp.may_share_blocks(),
             threads: cp.threads.unwrap_or_default(),
+            log: cp.log,
         },
         feed: &feed,
         handle: Handle::default(),
@@ -113,6 +117,21 @@ fn refuse_options_of_endpoints(cp: &Cp) -> Result<(), Stop> {
         .into());
     }
     Ok(())
+}
+
+/// Refuses a form of the log if the destination is on another host, which writes the log there.
+fn refuse_log(cp: &Cp, is_remote: bool) -> Result<(), Stop> {
+    match cp.log.filter(|_| is_remote) {
+        None => Ok(()),
+        Some(form) => Err(usage(
+            format!(
+                "--log {form} works only with a destination on this host, because the server of a \
+                    dray:// destination chooses the form of its logs"
+            ),
+            "omit --log, or run the copy on the host of the destination",
+        )
+        .into()),
+    }
 }
 
 /// Refuses stripes of the source if the source cannot send them.

@@ -20,6 +20,7 @@ use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Number of bytes that `verify` reads at a time.
@@ -79,7 +80,7 @@ pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
 /// A log, and the destination folder that the log describes.
 struct FoundLog {
     path: PathBuf,
-    store: PosixStore,
+    store: Arc<dyn Store>,
     recovery: Recovery,
     /// The path that the user has named, relative to the destination folder.
     wanted: RelPath,
@@ -206,11 +207,11 @@ fn open(top: &Path) -> Result<PosixStore> {
 }
 
 fn read(top: &Path, name: &Name, wanted: RelPath) -> Result<Option<FoundLog>> {
-    let store = open(top)?;
+    let store: Arc<dyn Store> = Arc::new(open(top)?);
     let at = log_folder()?.join(name)?;
     let file = store.open_control(&at, ControlMode::ReadOnly)?;
     let path = top.join(OsStr::from_bytes(at.as_bytes()));
-    let recovery = recover(&mut StoredLog::new(file)).map_err(|error| {
+    let recovery = recover(&mut StoredLog::new(file, &store, &at)).map_err(|error| {
         let cause = format!("{}: {}", shown(&path), error.cause);
         error.cause(cause)
     })?;

@@ -161,6 +161,7 @@ impl Sink {
                 transfer: TransferId::new("plan")?,
                 owner: folder.owner.unwrap_or_else(prepare::owner),
                 durability: what.durability.into(),
+                log: None,
                 words: places.words.clone(),
             };
             peek = Some(Peek::open(request, &what.selection())?);

@@ -2,16 +2,19 @@
 //! long or too short, or that contains an invalid value. A false count in a body cannot cause a
 //! large allocation.
 
+use crate::input::Input;
+use crate::positions;
 use crate::record::{
-    BootId, Checkpoint, Ending, FileBegin, FileNumber, Header, Objects, PartialFile, Record,
-    TEXT_BYTES_MAX, Tenure,
+    BootId, Checkpoint, Ending, FileBegin, FileNumber, Header, OBJECTS_PER_RECORD_MAX, Objects,
+    PartialFile, Positions, Record, TEXT_BYTES_MAX, Tenure,
 };
+use dray_core::log_form::TRANSACTION_FILES_MAX;
 use dray_core::options::Durability;
 use dray_core::{
-    ByteRange, Checksum, ContentKey, End, Error, ErrorKind, ModifiedTime, Name, RelPath, Result,
-    Sums, TransferId,
+    ByteRange, Checksum, ContentKey, End, Error, ErrorKind, LogForm, LogMechanism, LogMethod,
+    ModifiedTime, Name, Result, Sums, TransferId,
 };
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 /// Maximum number of claims of a log. The log of a transfer with more claims covers the whole
 /// destination tree.
@@ -26,8 +29,6 @@ pub const OWNER_BYTES_MAX: usize = 1024;
 pub const IDENTITY_BYTES_MAX: usize = 4096;
 /// Maximum length in bytes of the body of a record. The header is the longest record.
 pub(crate) const BODY_BYTES_MAX: usize = HEADER_BYTES_MAX;
-/// Maximum number of objects in one record. Their sums take 64 KiB.
-pub(crate) const OBJECTS_PER_RECORD_MAX: usize = 8192;
 
 pub(crate) mod kind {
     pub(crate) const HEADER: u8 = 1;
@@ -40,6 +41,7 @@ pub(crate) mod kind {
     pub(crate) const COMMIT: u8 = 8;
     pub(crate) const FILE_SYNCED: u8 = 9;
     pub(crate) const FILE_DOUBTFUL: u8 = 10;
+    pub(crate) const POSITIONS: u8 = 11;
 }
 
 impl Record {
@@ -55,6 +57,7 @@ impl Record {
             Self::Commit { .. } => kind::COMMIT,
             Self::FileSynced(_) => kind::FILE_SYNCED,
             Self::FileDoubtful(_) => kind::FILE_DOUBTFUL,
+            Self::Positions(_) => kind::POSITIONS,
         }
     }
 
@@ -79,6 +82,7 @@ impl Record {
             Self::Tenure(tenure) => put_tenure(&mut out, tenure),
             Self::Checkpoint(checkpoint) => put_checkpoint(&mut out, checkpoint),
             Self::Commit { durable_before } => put_u64(&mut out, *durable_before),
+            Self::Positions(positions) => put_positions(&mut out, positions),
             Self::FileSynced(number) | Self::FileDoubtful(number) => {
                 put_u32(&mut out, number.0);
                 put_u32(&mut out, 0);
@@ -91,7 +95,7 @@ impl Record {
     pub(crate) fn decode(kind: u8, body: &[u8]) -> Option<Self> {
         let mut input = Input(body);
         let record = match kind {
-            kind::HEADER => Self::Header(take_header(&mut input)?),
+            kind::HEADER => Self::Header(Box::new(take_header(&mut input)?)),
             kind::FILE_BEGIN => {
                 let (number, begin) = take_file_begin(&mut input)?;
                 Self::FileBegin(number, begin)
@@ -122,6 +126,7 @@ impl Record {
                 input.u32()?;
                 Self::FileDoubtful(number)
             }
+            kind::POSITIONS => Self::Positions(take_positions(&mut input)?),
             _ => return None,
         };
         input.0.is_empty().then_some(record)
@@ -243,6 +248,27 @@ fn put_header(out: &mut Vec<u8>, header: &Header) {
         put_bytes(out, claim.as_bytes());
     }
     put_tenure(out, &header.tenure);
+    put_form(out, header);
+}
+
+/// Writes the form of a log. The header of a log of the default form ends before it, because older
+/// programs read such a header.
+fn put_form(out: &mut Vec<u8>, header: &Header) {
+    if header.form == LogForm::default() {
+        return;
+    }
+    let (mechanism, files) = match header.form.mechanism {
+        LogMechanism::File => (1, 1),
+        LogMechanism::Transaction(files) => (2, files.get()),
+        LogMechanism::Universal => (3, 0),
+    };
+    put_u32(out, mechanism);
+    put_u32(out, positions::code(header.form.method));
+    put_u32(out, files);
+    put_u32(out, u32::from(header.part.is_some()));
+    put_u32(out, header.part.unwrap_or(0));
+    put_u64(out, header.id);
+    put_u64(out, header.boot_epoch);
 }
 
 fn put_file_begin(out: &mut Vec<u8>, number: FileNumber, begin: &FileBegin) {
@@ -272,6 +298,17 @@ fn put_objects(out: &mut Vec<u8>, run: &Objects) {
     put_u32(out, run.sums.len() as u32);
     put_u64(out, run.first);
     for sums in &run.sums {
+        put_sums(out, *sums);
+    }
+}
+
+fn put_positions(out: &mut Vec<u8>, positions: &Positions) {
+    put_u32(out, positions.number.0);
+    put_u32(out, positions::code(positions.method));
+    put_u32(out, positions.objects.len() as u32);
+    let numbers = positions.objects.iter().map(|(number, _)| *number);
+    put_bytes(out, &positions::encode(positions.method, numbers));
+    for (_, sums) in &positions.objects {
         put_sums(out, *sums);
     }
 }
@@ -306,54 +343,6 @@ const fn ending_from(code: u32) -> Option<Ending> {
     }
 }
 
-/// The part of a body that is not decoded yet.
-pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
-
-impl<'a> Input<'a> {
-    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*taken)
-    }
-
-    pub(crate) fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    pub(crate) fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    pub(crate) fn bytes(&mut self, longest: usize) -> Option<&'a [u8]> {
-        let length = usize::try_from(self.u32()?).ok()?;
-        if length > longest {
-            return None;
-        }
-        self.take(length)
-    }
-
-    pub(crate) fn text(&mut self, longest: usize) -> Option<String> {
-        String::from_utf8(self.bytes(longest)?.to_vec()).ok()
-    }
-
-    fn path(&mut self) -> Option<RelPath> {
-        RelPath::parse(self.bytes(dray_core::path::PATH_LENGTH_MAX)?).ok()
-    }
-
-    fn sums(&mut self) -> Option<Sums> {
-        Some(Sums {
-            crc32c: self.u32()?,
-            adler32: self.u32()?,
-        })
-    }
-}
-
 fn take_tenure(input: &mut Input<'_>) -> Option<Tenure> {
     Some(Tenure {
         epoch: input.u64()?,
@@ -381,13 +370,46 @@ fn take_header(input: &mut Input<'_>) -> Option<Header> {
     let claims = (0..count)
         .map(|_| input.path())
         .collect::<Option<Vec<_>>>()?;
-    Some(Header {
-        claims,
-        owner,
-        nonce,
-        software,
+    let tenure = take_tenure(input)?;
+    let header = Header {
         next_file,
-        tenure: take_tenure(input)?,
+        ..Header::new(claims, owner, nonce, software, tenure)
+    };
+    match input.0.is_empty() {
+        true => Some(header),
+        false => take_form(input, header),
+    }
+}
+
+fn take_form(input: &mut Input<'_>, header: Header) -> Option<Header> {
+    let (mechanism, method, files) = (input.u32()?, input.u32()?, input.u32()?);
+    let mechanism = match (mechanism, NonZeroU32::new(files)) {
+        (1, Some(NonZeroU32::MIN)) => LogMechanism::File,
+        (2, Some(files)) if files.get() <= TRANSACTION_FILES_MAX => {
+            LogMechanism::Transaction(files)
+        }
+        (3, None) => LogMechanism::Universal,
+        _ => return None,
+    };
+    let method = positions::method(method)?;
+    let part = match (input.u32()?, input.u32()?) {
+        (0, 0) => None,
+        (1, part) if mechanism != LogMechanism::Universal => Some(part),
+        _ => return None,
+    };
+    let form = LogForm { mechanism, method };
+    let id = input.u64()?;
+    let boot_epoch = input.u64()?;
+    if boot_epoch > header.tenure.epoch {
+        return None;
+    }
+    // A log of the default form has a header without these fields.
+    (form != LogForm::default()).then_some(Header {
+        form,
+        id,
+        part,
+        boot_epoch,
+        ..header
     })
 }
 
@@ -441,6 +463,26 @@ fn take_objects(input: &mut Input<'_>) -> Option<Objects> {
         number,
         first,
         sums,
+    })
+}
+
+fn take_positions(input: &mut Input<'_>) -> Option<Positions> {
+    let number = FileNumber(input.u32()?);
+    let method = positions::method(input.u32()?).filter(|one| *one != LogMethod::Ranges)?;
+    let count = usize::try_from(input.u32()?).ok()?;
+    if !(1..=OBJECTS_PER_RECORD_MAX).contains(&count) {
+        return None;
+    }
+    let bytes = input.bytes(positions::POSITIONS_BYTES_MAX)?;
+    let numbers = positions::decode(method, bytes, count)?;
+    let objects = numbers
+        .into_iter()
+        .map(|object| Some((object, input.sums()?)))
+        .collect::<Option<Vec<_>>>()?;
+    Some(Positions {
+        number,
+        method,
+        objects,
     })
 }
 

@@ -1,14 +1,16 @@
 //! Compaction rewrites the log without dead records. A dead record is one that recovery no longer
 //! uses. This module also decides when to rewrite.
 
-use crate::codec::OBJECTS_PER_RECORD_MAX;
 use crate::file::LogFile;
-use crate::frame::{FLAG_WEAK, PRELUDE_BYTES, prelude, write_record};
-use crate::record::{Checkpoint, FileBegin, FileNumber, Header, LoggedFile, Record};
-use crate::recover::{Files, ranges_of_checkpoint, ranges_of_run};
+use crate::frame::{FLAG_WEAK, PRELUDE_BYTES, prelude_of, write_record};
+use crate::positions;
+use crate::record::{
+    Checkpoint, FileNumber, Header, LoggedFile, OBJECTS_PER_RECORD_MAX, Positions, Record,
+};
+use crate::recover::{Files, ranges_of_record};
 use crate::scan::{Step, Walk};
 use dray_core::plan::Grid;
-use dray_core::{RelPath, Result, Sums};
+use dray_core::{LogMethod, Result, Sums};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Minimum number of dead bytes before a rewrite. Recovery reads fewer bytes within milliseconds.
@@ -72,8 +74,8 @@ impl<F: LogFile> Writer<'_, F> {
 /// Begins a replacement and writes the prelude and the header.
 fn begin<'f, F: LogFile>(file: &'f mut F, header: &Header) -> Result<Writer<'f, F>> {
     file.begin_replacement()?;
-    let mut buffer = prelude().to_vec();
-    let record = Record::Header(header.clone());
+    let mut buffer = prelude_of(header.version()).to_vec();
+    let record = Record::Header(Box::new(header.clone()));
     // The header contains the nonce, which the reader does not know yet. So the header's own
     // checksum uses the nonce 0.
     write_record(
@@ -151,7 +153,7 @@ pub(crate) fn rewrite<F: LogFile>(
     let mut writer = begin(file, header)?;
     let mut live_bytes: BTreeMap<FileNumber, u64> = BTreeMap::new();
     for (number, (path, logged)) in files.by_number() {
-        let begin = Record::FileBegin(number, begin_of(path, logged));
+        let begin = Record::FileBegin(number, logged.begin(path));
         let mut bytes = writer.put(&begin, false)?;
         if logged.is_doubtful {
             bytes += writer.put(&Record::FileDoubtful(number), false)?;
@@ -170,8 +172,10 @@ pub(crate) fn rewrite<F: LogFile>(
                 continue;
             };
             let is_weak = files.get(number).is_some_and(|(_, file)| file.is_weak);
-            let bytes = writer.put(&Record::Checkpoint(checkpoint), is_weak)?;
-            *live_bytes.entry(number).or_default() += bytes;
+            for record in records_of_window(header.form.method, checkpoint) {
+                let bytes = writer.put(&record, is_weak)?;
+                *live_bytes.entry(number).or_default() += bytes;
+            }
         }
     }
     Ok(Rewritten {
@@ -180,13 +184,40 @@ pub(crate) fn rewrite<F: LogFile>(
     })
 }
 
-fn begin_of(path: &RelPath, file: &LoggedFile) -> FileBegin {
-    FileBegin {
-        path: path.clone(),
-        key: file.key.clone(),
-        object_bytes: file.object_bytes,
-        partial: file.partial.clone(),
+/// Returns the records of the done objects of a window, in the representation of `method`.
+fn records_of_window(method: LogMethod, window: Checkpoint) -> Vec<Record> {
+    if method == LogMethod::Ranges {
+        return vec![Record::Checkpoint(window)];
     }
+    let objects = (window.first..).zip(window.objects);
+    let done = objects.filter_map(|(object, sums)| Some((object, sums?)));
+    positions_of(method, window.number, done).collect()
+}
+
+/// Distributes objects of one file to records of a method. For a method with an array of bits, the
+/// objects ascend.
+pub(crate) fn positions_of(
+    method: LogMethod,
+    number: FileNumber,
+    objects: impl Iterator<Item = (u64, Sums)>,
+) -> impl Iterator<Item = Record> {
+    let mut objects = objects.peekable();
+    std::iter::from_fn(move || {
+        let (first, sums) = objects.next()?;
+        let (mut run, mut last) = (vec![(first, sums)], first);
+        while run.len() < OBJECTS_PER_RECORD_MAX
+            && let Some((object, sums)) =
+                objects.next_if(|(next, _)| positions::fits(method, (first, last), *next))
+        {
+            run.push((object, sums));
+            last = object;
+        }
+        Some(Record::Positions(Positions {
+            number,
+            method,
+            objects: run,
+        }))
+    })
 }
 
 /// Returns the ranges that a record of the old log adds to an unfinished file; `None` if the record
@@ -198,23 +229,12 @@ fn counted_ranges<'a>(
     let Step::Record { offset, record, .. } = step else {
         return None;
     };
-    let number = match record {
-        Record::Objects(run) => run.number,
-        Record::Checkpoint(window) => window.number,
-        Record::Range(number, ..) => *number,
-        _ => return None,
-    };
-    let (_, file) = files.get(number)?;
+    let (_, file) = files.get(record.file_of_ranges()?)?;
     if *offset < file.counts_from {
         return None;
     }
     let grid = Grid::new(file.key.size, file.object_bytes);
-    let mut ranges = match record {
-        Record::Objects(run) => ranges_of_run(&grid, run)?,
-        Record::Checkpoint(window) => ranges_of_checkpoint(&grid, window)?,
-        Record::Range(_, range, sums) => vec![(*range, *sums)],
-        _ => return None,
-    };
+    let mut ranges = ranges_of_record(&grid, record)?;
     // Omit ranges that recovery rejected because they were doubtful or exceeded a limit.
     ranges.retain(|(range, _)| !range.is_empty() && file.done.contains(*range));
     Some((file, ranges))
@@ -293,7 +313,7 @@ fn gather<F: LogFile>(
         let is_objects = matches!(
             &step,
             Step::Record {
-                record: Record::Objects(_) | Record::Checkpoint(_),
+                record: Record::Objects(_) | Record::Checkpoint(_) | Record::Positions(_),
                 ..
             }
         );

@@ -2,6 +2,15 @@
 
 use dray_core::{End, Error, ErrorKind, Result};
 
+/// Use of a part log that [`LogFile::open_part`] opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartAccess {
+    /// The part log is read. It is not created.
+    Read,
+    /// The part log is read and written. A missing file is created.
+    Write,
+}
+
 /// A file that grows at its end and can be replaced as a whole.
 ///
 /// The runtime implements this trait with the operating system. The simulator implements it with a
@@ -68,6 +77,52 @@ pub trait LogFile {
     /// error, the name may refer to the old or the new file, and the log instance cannot be used
     /// any more.
     fn commit_replacement(&mut self) -> Result<()>;
+
+    /// Opens the part log with the number `part`, which belongs to this log. Returns `None` if the
+    /// file does not exist and `access` is [`PartAccess::Read`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the storage holds no part logs. Errors of the storage.
+    fn open_part(
+        &mut self,
+        part: u32,
+        access: PartAccess,
+    ) -> Result<Option<Box<dyn LogFile + Send>>> {
+        let _ = (part, access);
+        Err(no_parts())
+    }
+
+    /// Removes the part log with the number `part`. A missing file is not an error.
+    ///
+    /// # Errors
+    /// The errors of [`Self::open_part`].
+    fn remove_part(&mut self, part: u32) -> Result<()> {
+        let _ = part;
+        Err(no_parts())
+    }
+
+    /// Returns the numbers of all part logs of this log, in any order.
+    ///
+    /// # Errors
+    /// The errors of [`Self::open_part`].
+    fn parts(&mut self) -> Result<Vec<u32>> {
+        Err(no_parts())
+    }
+
+    /// Gives back resources of the operating system, such as an open file, until the next call. The
+    /// writer calls this method for a part log after a commit, because a transfer may have more
+    /// unfinished files than a process may have open files.
+    fn release(&mut self) {}
+}
+
+fn no_parts() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        End::Sink,
+        "open a part of the object log",
+    )
+    .cause("the storage of the log holds no part logs")
+    .remedy("use a log of the mechanism universal")
 }
 
 impl<F: LogFile + ?Sized> LogFile for Box<F> {
@@ -94,6 +149,22 @@ impl<F: LogFile + ?Sized> LogFile for Box<F> {
     }
     fn commit_replacement(&mut self) -> Result<()> {
         (**self).commit_replacement()
+    }
+    fn open_part(
+        &mut self,
+        part: u32,
+        access: PartAccess,
+    ) -> Result<Option<Box<dyn LogFile + Send>>> {
+        (**self).open_part(part, access)
+    }
+    fn remove_part(&mut self, part: u32) -> Result<()> {
+        (**self).remove_part(part)
+    }
+    fn parts(&mut self) -> Result<Vec<u32>> {
+        (**self).parts()
+    }
+    fn release(&mut self) {
+        (**self).release();
     }
 }
 

@@ -14,8 +14,10 @@ use dray_core::{End, Error, ErrorKind, Result};
 
 /// First bytes of an object log of every version.
 pub const MAGIC: [u8; 8] = *b"DRAYLOG\n";
-/// Version that this build writes. It is also the newest version that this build reads.
-pub const VERSION: u16 = 2;
+/// Newest version that this build reads and writes.
+pub const VERSION: u16 = 3;
+/// Version of a log of the default form. Older programs also read such a log.
+pub(crate) const VERSION_USUAL: u16 = 2;
 /// Oldest version that this build reads.
 pub const VERSION_OLDEST: u16 = 1;
 
@@ -98,11 +100,7 @@ pub(crate) fn write_record(
     out.resize(out.len().next_multiple_of(ALIGNMENT as usize), 0);
 }
 
-/// Returns the prelude of a log of the current version.
-pub(crate) fn prelude() -> [u8; 16] {
-    prelude_of(VERSION)
-}
-
+/// Returns the prelude of a log of this version.
 pub(crate) fn prelude_of(version: u16) -> [u8; 16] {
     let mut bytes = [0u8; 16];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -163,7 +161,7 @@ pub(crate) fn check_prelude(bytes: &[u8]) -> Result<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::{HEAD_BYTES, Head, check_prelude, prelude, prelude_of, write_record};
+    use super::{HEAD_BYTES, Head, VERSION, check_prelude, prelude_of, write_record};
     use dray_core::ErrorKind;
 
     #[test]
@@ -183,25 +181,25 @@ mod tests {
 
     #[test]
     fn unknown_versions_and_foreign_files_are_refused() {
-        assert_eq!(check_prelude(&prelude()).expect("ours"), 2);
+        assert_eq!(check_prelude(&prelude_of(VERSION)).expect("ours"), 3);
         assert_eq!(check_prelude(&prelude_of(1)).expect("older"), 1);
         let newer = check_prelude(&prelude_of(258)).expect_err("newer");
         assert_eq!(newer.kind, ErrorKind::LogVersion);
         assert!(
             newer.to_string().contains("version 258")
-                && newer.cause.contains("reads versions 1 to 2"),
+                && newer.cause.contains("reads versions 1 to 3"),
             "{newer}"
         );
         let older = check_prelude(&prelude_of(0)).expect_err("older");
         assert_eq!(older.kind, ErrorKind::LogVersion);
         let other = check_prelude(b"SQLite format 3\0").expect_err("other");
         assert_eq!(other.kind, ErrorKind::LogVersion);
-        let mut flipped = prelude();
+        let mut flipped = prelude_of(VERSION);
         flipped[9] ^= 1;
         let damaged = check_prelude(&flipped).expect_err("flipped");
         assert_eq!(damaged.kind, ErrorKind::LogDamaged);
         for cut in 1..16 {
-            let short = check_prelude(&prelude()[..cut]).expect_err("short");
+            let short = check_prelude(&prelude_of(VERSION)[..cut]).expect_err("short");
             assert_eq!(short.kind, ErrorKind::LogDamaged);
         }
     }

@@ -2,7 +2,8 @@
 //! the files.
 //!
 //! The log of a transfer to the destination folder `top` is `top/.dray-log/<16 hex>.log`, and its
-//! lease is `top/.dray-log/<16 hex>.lease`. For a single file, `top` is the folder of that file.
+//! lease is `top/.dray-log/<16 hex>.lease`. Its part logs are
+//! `top/.dray-log/<16 hex>.<8 hex>.objects`. For a single file, `top` is the folder of that file.
 //! The partial file of `folder/name` is `folder/.dray-<16 hex>.part`, or
 //! `folder/.dray-<16 hex>.disks.part` if the destination is on several disks. All these names start
 //! with dray's reserved prefix. A source never sends such names, and a sink never accepts them in a
@@ -20,6 +21,9 @@ const PREFIX: &[u8] = b".dray-";
 const PART: &[u8] = b".part";
 /// End of the name of a partial file in a store with several disks.
 const DISKS_PART: &[u8] = b".disks.part";
+
+/// End of the name of a part log.
+const PART_LOG: &[u8] = b".objects";
 
 /// Offset basis of the 64-bit FNV-1a hash (Fowler, Noll and Vo). A weak hash suffices for names,
 /// because the header of a log contains its claims, and the log contains the final path of each
@@ -82,14 +86,53 @@ pub fn lease_of_log(log: &Name) -> Option<Name> {
 }
 
 /// Returns the name of the log to which a file in the log folder belongs. `file` may be the log
-/// itself, its lease, or a replacement that a holder did not finish. Returns `None` for any other
-/// name.
+/// itself, its lease, one of its part logs, or a replacement that a holder did not finish. Returns
+/// `None` for any other name.
 #[must_use]
 pub fn log_of(file: &Name) -> Option<Name> {
     let bytes = file.as_bytes();
     let endings: [&[u8]; 3] = [b".log", b".lease", b".log.next"];
-    let hex = endings.iter().find_map(|end| bytes.strip_suffix(*end))?;
-    Name::new(&[hex_of(hex)?, b".log"].concat()).ok()
+    let part = bytes.strip_suffix(b".next").unwrap_or(bytes);
+    let hex = match split_part(part) {
+        Some((hex, _)) => hex,
+        None => hex_of(endings.iter().find_map(|end| bytes.strip_suffix(*end))?)?,
+    };
+    Name::new(&[hex, b".log"].concat()).ok()
+}
+
+/// Returns the name of the part log with the number `part` of the log named `log`; `None` if `log`
+/// is not the name of a log.
+#[must_use]
+pub fn part_of_log(log: &Name, part: u32) -> Option<Name> {
+    let hex = hex_of(log.as_bytes().strip_suffix(b".log")?)?;
+    Name::new(&[hex, format!(".{part:08x}").as_bytes(), PART_LOG].concat()).ok()
+}
+
+/// Returns the number of a part log of the log named `log`; `None` for the name of another file.
+#[must_use]
+pub fn part_number(log: &Name, file: &Name) -> Option<u32> {
+    let (hex, part) = split_part(file.as_bytes())?;
+    let own = hex_of(log.as_bytes().strip_suffix(b".log")?)?;
+    (own == hex).then_some(part)
+}
+
+/// Returns true if `file` is a part log of the log named `log`, or a replacement of a part log that
+/// a holder did not finish.
+#[must_use]
+pub fn is_of_part(log: &Name, file: &Name) -> bool {
+    let bytes = file.as_bytes();
+    let part = split_part(bytes.strip_suffix(b".next").unwrap_or(bytes));
+    part.is_some() && log_of(file).as_ref() == Some(log)
+}
+
+/// Splits the name of a part log into the digits of its log and its number.
+fn split_part(file: &[u8]) -> Option<(&[u8], u32)> {
+    let rest = file.strip_suffix(PART_LOG)?;
+    let (hex, digits) = rest.split_at_checked(16)?;
+    let digits = std::str::from_utf8(digits.strip_prefix(b".")?).ok()?;
+    let is_plain = digits.len() == 8 && !digits.bytes().any(|byte| byte.is_ascii_uppercase());
+    let part = u32::from_str_radix(digits, 16).ok()?;
+    (is_plain && !digits.starts_with('+')).then_some((hex_of(hex)?, part))
 }
 
 /// Returns true if `name` has the form of the name of a partial file.

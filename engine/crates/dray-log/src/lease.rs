@@ -9,8 +9,8 @@
 //! file and not to the name. So a process that gets a lock must check that the name still refers to
 //! the locked file.
 
-use crate::codec::Input;
 use crate::frame::crc;
+use crate::input::Input;
 use crate::record::{BootId, TEXT_BYTES_MAX};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 

@@ -12,7 +12,7 @@
 //! - Damage in the middle of the log is distinguished from a torn tail.
 //! - Memory grows with the number of gaps in unfinished files. It does not grow with the size of
 //!   files or the number of claims.
-//! - Each logging method of FT-LADS can implement the same trait [`ObjectLog`].
+//! - A log has one of several forms ([`dray_core::LogForm`]), which follow FT-LADS (Kasu et al. 2019).
 //!
 //! This crate does no I/O ([`LogFile`] does) and takes no locks. It does not decide when to sync or
 //! in which order objects are sent.
@@ -64,11 +64,13 @@ mod codec;
 pub mod compact;
 mod file;
 mod frame;
+mod input;
 pub mod layout;
 pub mod lease;
 mod log;
 pub mod neighbours;
 pub mod pieces;
+mod positions;
 mod record;
 mod recover;
 mod scan;
@@ -76,7 +78,7 @@ pub mod trust;
 mod universal;
 
 pub use codec::{CLAIMS_MAX, HEADER_BYTES_MAX, IDENTITY_BYTES_MAX, OWNER_BYTES_MAX};
-pub use file::{LogFile, MemoryFile};
+pub use file::{LogFile, MemoryFile, PartAccess};
 pub use frame::{MAGIC, VERSION, VERSION_OLDEST};
 pub use lease::{LeaseRecord, LockKind};
 pub use log::ObjectLog;

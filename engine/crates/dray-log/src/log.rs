@@ -1,5 +1,4 @@
-//! The interface of an object log. It fits every mechanism (File, Transaction and Universal logger)
-//! and every method (Char, Int, Enc, Binary, Bit8, Bit64) of FT-LADS (Kasu et al. 2019).
+//! The interface of an object log. It is the same for every form of the log.
 
 use crate::record::{Ending, FileBegin, FileNumber, LoggedFile};
 use dray_core::{ByteRange, RelPath, Result, Sums};
@@ -28,9 +27,9 @@ pub trait ObjectLog {
     /// [`dray_core::ErrorKind::LimitExceeded`] if the file exceeds a limit of the format.
     fn begin_file(&mut self, file: FileBegin) -> Result<FileNumber>;
 
-    /// Records that `range` of a file is done. If the range is one whole object, the log stores one
-    /// bit and the sums of the object. For any other range, such as a hole or a run of objects with
-    /// one sum, the log stores a separate record.
+    /// Records that `range` of a file is done. If the range is one whole object, the log stores the
+    /// object in the representation of its method, with the sums of the object. For any other range,
+    /// such as a hole or a run of objects with one sum, the log stores a separate record.
     ///
     /// # Errors
     /// [`dray_core::ErrorKind::Internal`] if the number is unknown, or the range is empty, outside
@@ -81,10 +80,6 @@ pub trait ObjectLog {
 
     /// Returns the unfinished files, in the order of their paths.
     fn files(&self) -> Box<dyn Iterator<Item = (&RelPath, &LoggedFile)> + '_>;
-
-    /// Returns true if recovery returns checksums. The methods of FT-LADS record only positions, so
-    /// with these methods a sink must read done ranges again before it can verify the file.
-    fn keeps_sums(&self) -> bool;
 
     /// Returns the current length of the log in bytes, including pending records.
     fn bytes(&self) -> u64;

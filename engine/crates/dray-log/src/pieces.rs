@@ -4,10 +4,10 @@
 //! tell which object of the run is wrong. This module reads the single records, which are needed in
 //! two cases: for a wrong run, and for a file that is inherited from another log.
 
-use crate::file::LogFile;
+use crate::file::{LogFile, PartAccess};
 use crate::log::ObjectLog;
-use crate::record::{FileNumber, LoggedFile, Record};
-use crate::recover::{Recovery, ranges_of_checkpoint, ranges_of_run};
+use crate::record::{FileNumber, LoggedFile};
+use crate::recover::{Recovery, ranges_of_record, recover};
 use crate::scan::{Step, Walk};
 use crate::universal::UniversalLog;
 use dray_core::plan::Grid;
@@ -43,15 +43,10 @@ fn pieces_of<F: LogFile>(
         let Step::Record { record, .. } = step else {
             continue;
         };
-        let ranges = match &record {
-            Record::Objects(run) if run.number == number => ranges_of_run(&grid, run),
-            Record::Checkpoint(window) if window.number == number => {
-                ranges_of_checkpoint(&grid, window)
-            }
-            Record::Range(of, range, sums) if *of == number => Some(vec![(*range, *sums)]),
-            _ => None,
-        };
-        for (range, sums) in ranges.unwrap_or_default() {
+        if record.file_of_ranges() != Some(number) {
+            continue;
+        }
+        for (range, sums) in ranges_of_record(&grid, &record).unwrap_or_default() {
             let is_asked = within.offset <= range.offset && range.offset < within.end();
             if is_asked && file.done.contains(range) && seen.insert(range, sums) {
                 pieces.push((range, sums));
@@ -73,11 +68,21 @@ impl<F: LogFile> UniversalLog<F> {
         number: FileNumber,
         within: ByteRange,
     ) -> Result<Vec<(ByteRange, Sums)>> {
-        let walk = Walk::new(self.header.nonce, self.first, self.length);
-        match self.files.get(number) {
-            Some((_, file)) => pieces_of(&mut self.file, walk, file, within),
-            None => Ok(Vec::new()),
+        let Some((path, file)) = self.files.get(number) else {
+            return Ok(Vec::new());
+        };
+        if self.header.files_per_part().is_some() {
+            let path = path.clone();
+            return match self.part_of(number)? {
+                Some(part) => match part.file(&path).map(|file| file.number) {
+                    Some(number) => part.pieces(number, within),
+                    None => Ok(Vec::new()),
+                },
+                None => Ok(Vec::new()),
+            };
         }
+        let walk = Walk::new(self.header.nonce, self.first, self.length);
+        pieces_of(&mut self.file, walk, file, within)
     }
 }
 
@@ -92,6 +97,26 @@ pub(crate) fn copy_pieces<L: ObjectLog, F: LogFile>(
     (log, recovery): (&mut F, &Recovery),
     theirs: &LoggedFile,
 ) -> Result<()> {
+    if let Some(files) = recovery.header.files_per_part() {
+        let part = theirs.number.0 / files;
+        let opened = log.open_part(part, PartAccess::Read)?;
+        let Some(mut opened) = opened.filter(|_| recovery.parts.contains(&part)) else {
+            return Ok(());
+        };
+        let found = recover(&mut opened)?;
+        let same = found.as_ref().and_then(|found| {
+            let file = found.files.values().find(|file| file.is_same(theirs))?;
+            Some((found, file.number))
+        });
+        let Some((found, in_part)) = same else {
+            return Ok(());
+        };
+        let theirs = LoggedFile {
+            number: in_part,
+            ..theirs.clone()
+        };
+        return copy_pieces(own, number, (&mut opened, found), &theirs);
+    }
     for part in parts(theirs) {
         let walk = Walk::new(recovery.header.nonce, recovery.first, recovery.end);
         for (range, sums) in pieces_of(log, walk, theirs, part)? {

@@ -1,16 +1,21 @@
 //! Values in the records of a log.
 
+use crate::frame::{VERSION, VERSION_USUAL};
 use dray_core::options::Durability;
 use dray_core::{
-    ContentKey, End, Error, ErrorKind, Name, RelPath, Result, SummedRanges, Sums, TransferId,
+    ContentKey, End, Error, ErrorKind, LogForm, LogMethod, Name, RelPath, Result, SummedRanges,
+    Sums, TransferId,
 };
 use std::fmt;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 /// Maximum length in bytes of text in a header or in a tenure (the record of a holder of the log).
 /// Such a text contains a host name, a process and a few words. The value is estimated, not
 /// measured.
 pub const TEXT_BYTES_MAX: usize = 512;
+
+/// Maximum number of objects in one record. Their sums take 64 KiB.
+pub(crate) const OBJECTS_PER_RECORD_MAX: usize = 8192;
 
 /// Number of a file within one log. A log assigns the numbers in ascending order and never reuses
 /// one.
@@ -95,6 +100,15 @@ pub struct Header {
     pub next_file: FileNumber,
     /// Tenure of the holder when this header was written.
     pub tenure: Tenure,
+    /// Mechanism and method of the log.
+    pub form: LogForm,
+    /// A random number that a log and its part logs have in common. In contrast to the nonce, it
+    /// stays the same when a log is rewritten. Zero in a log of the default form.
+    pub(crate) id: u64,
+    /// Number of the part log; `None` in a log that lists its files.
+    pub(crate) part: Option<u32>,
+    /// First epoch since which all holders have had the boot id of `tenure`.
+    pub(crate) boot_epoch: u64,
 }
 
 impl Header {
@@ -113,8 +127,36 @@ impl Header {
             nonce,
             software: software.into(),
             next_file: FileNumber(0),
+            boot_epoch: tenure.epoch,
             tenure,
+            form: LogForm::default(),
+            id: 0,
+            part: None,
         }
+    }
+
+    /// Returns the header of a new log of the form `form`.
+    #[must_use]
+    pub fn of_form(self, form: LogForm) -> Self {
+        let is_usual = form == LogForm::default();
+        Self {
+            form,
+            id: if is_usual { 0 } else { self.nonce },
+            ..self
+        }
+    }
+
+    /// Returns the version of the log that has this header.
+    pub(crate) fn version(&self) -> u16 {
+        match self.form == LogForm::default() {
+            true => VERSION_USUAL,
+            false => VERSION,
+        }
+    }
+
+    /// Returns the number of files of one part log; `None` if this log has no part logs.
+    pub(crate) fn files_per_part(&self) -> Option<NonZeroU32> {
+        self.form.files_per_part().filter(|_| self.part.is_none())
     }
 }
 
@@ -180,6 +222,23 @@ pub struct LoggedFile {
 }
 
 impl LoggedFile {
+    /// Returns the record that announced the file, which has the final path `path`.
+    pub(crate) fn begin(&self, path: &RelPath) -> FileBegin {
+        FileBegin {
+            path: path.clone(),
+            key: self.key.clone(),
+            object_bytes: self.object_bytes,
+            partial: self.partial.clone(),
+        }
+    }
+
+    /// Returns true if another record announced the same content for the same partial file.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.key == other.key
+            && self.object_bytes == other.object_bytes
+            && self.partial == other.partial
+    }
+
     pub(crate) fn new(number: FileNumber, begin: FileBegin, offset: u64) -> (RelPath, Self) {
         let file = Self {
             number,
@@ -199,7 +258,7 @@ impl LoggedFile {
 /// Content of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Record {
-    Header(Header),
+    Header(Box<Header>),
     FileBegin(FileNumber, FileBegin),
     Objects(Objects),
     Range(FileNumber, dray_core::ByteRange, Sums),
@@ -209,6 +268,20 @@ pub(crate) enum Record {
     Commit { durable_before: u64 },
     FileSynced(FileNumber),
     FileDoubtful(FileNumber),
+    Positions(Positions),
+}
+
+impl Record {
+    /// Returns the number of the file whose ranges the record contains; `None` for another record.
+    pub(crate) const fn file_of_ranges(&self) -> Option<FileNumber> {
+        match self {
+            Self::Objects(run) => Some(run.number),
+            Self::Checkpoint(window) => Some(window.number),
+            Self::Positions(positions) => Some(positions.number),
+            Self::Range(number, ..) => Some(*number),
+            _ => None,
+        }
+    }
 }
 
 /// A run of adjacent objects that were recorded together.
@@ -226,4 +299,13 @@ pub(crate) struct Checkpoint {
     pub(crate) number: FileNumber,
     pub(crate) first: u64,
     pub(crate) objects: Vec<Option<Sums>>,
+}
+
+/// Objects that were recorded together, in the representation of a method of FT-LADS. The order of
+/// the objects is the order of the record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Positions {
+    pub(crate) number: FileNumber,
+    pub(crate) method: LogMethod,
+    pub(crate) objects: Vec<(u64, Sums)>,
 }

@@ -1,13 +1,17 @@
 //! Recovery reads the intact records of a log after a crash or damage.
 
+mod parts;
+
 use crate::file::LogFile;
 use crate::record::{
-    Checkpoint, FileBegin, FileNumber, Header, LoggedFile, Objects, Record, Tenure,
+    Checkpoint, FileBegin, FileNumber, Header, LoggedFile, Objects, Positions, Record, Tenure,
 };
 use crate::scan::{Loss, Scan, Step, Walk, scan};
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
 use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) use parts::is_rebooted;
 
 /// Limits on the memory of recovery. Recovery drops records beyond the limits without an error, and
 /// the source then sends the ranges of these records again.
@@ -71,17 +75,19 @@ impl Damage {
         } else {
             ""
         };
+        let places = match places.is_empty() {
+            true => "in its part logs".to_owned(),
+            false => format!("{}{more}", places.join(", ")),
+        };
         Error::new(
             ErrorKind::LogDamaged,
             End::Sink,
             "read the whole object log",
         )
         .cause(format!(
-            "{log} has unreadable records: {}{more}; the records of {} unfinished files are \
-                lost, and {} files have lost some of their records",
-            places.join(", "),
-            self.files_forgotten,
-            self.files_kept
+            "{log} has unreadable records: {places}; the records of {} unfinished files are lost, \
+                and {} files have lost some of their records",
+            self.files_forgotten, self.files_kept
         ))
         .remedy("the byte ranges of unreadable records are sent again; check the storage device")
     }
@@ -109,6 +115,11 @@ pub struct Recovery {
     pub(crate) end: u64,
     pub(crate) file_bytes: u64,
     pub(crate) durable: u64,
+    /// First epoch since which all holders have had the boot id of the last tenure; the greatest
+    /// number if the last tenure is uncertain.
+    pub(crate) boot_epoch: u64,
+    /// Numbers of the part logs whose records count.
+    pub(crate) parts: BTreeSet<u32>,
 }
 
 impl Recovery {
@@ -142,7 +153,11 @@ pub fn recover_within<F: LogFile>(file: &mut F, limits: Limits) -> Result<Option
     while let Some(step) = walk.next(file)? {
         replay.step(step);
     }
-    Ok(Some(replay.finish(scan)))
+    let mut recovery = replay.finish(scan);
+    if let Some(files) = recovery.header.files_per_part() {
+        parts::read_parts(file, &mut recovery, files, limits)?;
+    }
+    Ok(Some(recovery))
 }
 
 /// Unfinished files, indexed by number, by final path and by partial file.
@@ -245,6 +260,8 @@ struct Replay {
     /// True if the lost bytes may contain a newer tenure (record of a holder) than the known
     /// tenure.
     is_tenure_doubted: bool,
+    /// See [`Recovery::boot_epoch`].
+    boot_epoch: u64,
     damage: Damage,
     limits: Limits,
     run_count: usize,
@@ -261,6 +278,7 @@ impl Replay {
             last_begun: None,
             doubted: BTreeSet::new(),
             is_tenure_doubted: false,
+            boot_epoch: header.boot_epoch,
             damage: Damage::default(),
             limits,
             run_count: 0,
@@ -316,25 +334,19 @@ impl Replay {
                     return false;
                 }
                 if tenure.boot_id != self.tenure.boot_id {
+                    self.boot_epoch = tenure.epoch;
                     self.files.forget_weak(offset);
                     self.run_count = self.files.by_path().map(|(_, f)| f.done.run_count()).sum();
                 }
                 self.tenure = tenure;
                 self.is_tenure_doubted = false;
             }
-            Record::Objects(run) => {
-                let number = run.number;
-                return self.ranges(number, stride, is_weak, |grid| ranges_of_run(grid, &run));
-            }
-            Record::Checkpoint(window) => {
-                let number = window.number;
+            Record::Objects(Objects { number, .. })
+            | Record::Checkpoint(Checkpoint { number, .. })
+            | Record::Positions(Positions { number, .. })
+            | Record::Range(number, ..) => {
                 return self.ranges(number, stride, is_weak, |grid| {
-                    ranges_of_checkpoint(grid, &window)
-                });
-            }
-            Record::Range(number, range, sums) => {
-                return self.ranges(number, stride, is_weak, |grid| {
-                    (!range.is_empty() && range.end() <= grid.size()).then(|| vec![(range, sums)])
+                    ranges_of_record(grid, &record)
                 });
             }
             Record::FileSynced(number) => {
@@ -452,12 +464,38 @@ impl Replay {
             end: scan.end,
             file_bytes: scan.file_bytes,
             durable: scan.durable.min(scan.end),
+            boot_epoch: match self.is_tenure_doubted {
+                true => u64::MAX,
+                false => self.boot_epoch,
+            },
+            parts: BTreeSet::new(),
         }
     }
 }
 
+/// Returns the ranges that a record contains; `None` if a range is outside the file, or the record
+/// contains no ranges.
+pub(crate) fn ranges_of_record(grid: &Grid, record: &Record) -> Option<Vec<(ByteRange, Sums)>> {
+    match record {
+        Record::Objects(run) => ranges_of_run(grid, run),
+        Record::Checkpoint(window) => ranges_of_checkpoint(grid, window),
+        Record::Positions(positions) => {
+            let objects = positions.objects.iter();
+            objects
+                .map(|(object, sums)| {
+                    (*object < grid.count()).then(|| (grid.range(*object), *sums))
+                })
+                .collect()
+        }
+        Record::Range(_, range, sums) => {
+            (!range.is_empty() && range.end() <= grid.size()).then(|| vec![(*range, *sums)])
+        }
+        _ => None,
+    }
+}
+
 /// Returns the objects of a run as ranges; `None` if an object is outside the file.
-pub(crate) fn ranges_of_run(grid: &Grid, run: &Objects) -> Option<Vec<(ByteRange, Sums)>> {
+fn ranges_of_run(grid: &Grid, run: &Objects) -> Option<Vec<(ByteRange, Sums)>> {
     let last = run.first.checked_add(run.sums.len() as u64 - 1)?;
     if last >= grid.count() {
         return None;
@@ -470,10 +508,7 @@ pub(crate) fn ranges_of_run(grid: &Grid, run: &Objects) -> Option<Vec<(ByteRange
 }
 
 /// Returns the done objects of a checkpoint as ranges; `None` if its window exceeds the file.
-pub(crate) fn ranges_of_checkpoint(
-    grid: &Grid,
-    window: &Checkpoint,
-) -> Option<Vec<(ByteRange, Sums)>> {
+fn ranges_of_checkpoint(grid: &Grid, window: &Checkpoint) -> Option<Vec<(ByteRange, Sums)>> {
     let last = window.first.checked_add(window.objects.len() as u64 - 1)?;
     if last >= grid.count() {
         return None;

@@ -2,7 +2,9 @@
 
 use crate::codec::{BODY_BYTES_MAX, kind};
 use crate::file::LogFile;
-use crate::frame::{ALIGNMENT, FLAG_WEAK, HEAD_BYTES, Head, PRELUDE_BYTES, check_prelude, crc};
+use crate::frame::{
+    ALIGNMENT, FLAG_WEAK, HEAD_BYTES, Head, PRELUDE_BYTES, VERSION, check_prelude, crc,
+};
 use crate::record::{Header, Record};
 use dray_core::{End, Error, ErrorKind, Result};
 
@@ -260,7 +262,7 @@ fn read_version<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<u16> {
 /// Checks the prelude and reads the header. Returns the header and the offset of the first record
 /// after it.
 pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(Header, u64)> {
-    read_version(file, file_bytes)?;
+    let version = read_version(file, file_bytes)?;
     // The header contains the nonce, so the checksum of the header itself uses the nonce 0.
     let mut walk = Walk::new(0, PRELUDE_BYTES, file_bytes);
     walk.search_bytes_left = 0;
@@ -268,7 +270,9 @@ pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(
         Parsed::Record {
             head,
             record: Record::Header(header),
-        } => Ok((header, PRELUDE_BYTES + head.stride())),
+        } if (version < VERSION) == (header.version() < VERSION) => {
+            Ok((*header, PRELUDE_BYTES + head.stride()))
+        }
         _ => Err(
             Error::new(ErrorKind::LogDamaged, End::Sink, "read the object log")
                 .cause("the header of the log does not match its checksum")
@@ -293,6 +297,7 @@ impl Loss {
                     | kind::OBJECTS
                     | kind::RANGE
                     | kind::CHECKPOINT
+                    | kind::POSITIONS
                     | kind::COMMIT
                     | kind::FILE_SYNCED
                     | kind::FILE_DOUBTFUL

@@ -1,44 +1,30 @@
-//! The universal log of FT-LADS: one log file for all files of a destination, with one bit and two
-//! sums per object.
+//! The writer of an object log.
+//!
+//! With the mechanism universal, one log contains all records of a destination. With the mechanisms
+//! file and transaction, this log lists the files, and part logs contain the ranges of the files.
 
-use crate::codec::{OBJECTS_PER_RECORD_MAX, check_file_begin, check_header, check_tenure};
+mod group;
+mod parts;
+
+use crate::codec::{check_file_begin, check_header, check_tenure};
 use crate::compact::{DEAD_BYTES_MIN, OldLog, is_worth_it, rewrite, write_new};
 use crate::file::LogFile;
-use crate::frame::{FLAG_WEAK, VERSION, write_record};
 use crate::log::ObjectLog;
-use crate::record::{Ending, FileBegin, FileNumber, Header, LoggedFile, Objects, Record, Tenure};
+use crate::positions;
+use crate::record::{Ending, FileBegin, FileNumber, Header, LoggedFile, Record, Tenure};
 use crate::recover::{Files, Recovery, partial_path};
 use dray_core::options::Durability;
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
+use group::Pending;
+use parts::Parts;
 use std::collections::BTreeSet;
 
 /// Maximum number of pending ranges. If there are more, the log writes them before the commit. A
 /// sync group of 64 MiB in objects of 4 KiB has this many ranges.
 const PENDING_MAX: usize = 1 << 14;
 
-/// Records that are not written yet. They are written in this order: begins of files, then ranges
-/// sorted by file and offset, then ends of files. Sorting joins the objects of a group into few
-/// runs.
-#[derive(Debug, Default)]
-struct Pending {
-    begins: Vec<Record>,
-    objects: Vec<(FileNumber, u64, Sums)>,
-    ranges: Vec<(FileNumber, ByteRange, Sums)>,
-    ends: Vec<Record>,
-}
-
-impl Pending {
-    fn is_empty(&self) -> bool {
-        self.count() == 0
-    }
-
-    fn count(&self) -> usize {
-        self.begins.len() + self.objects.len() + self.ranges.len() + self.ends.len()
-    }
-}
-
-/// An [`ObjectLog`] that uses one [`LogFile`].
+/// An [`ObjectLog`] that uses one [`LogFile`], and part logs if its form requires them.
 #[derive(Debug)]
 pub struct UniversalLog<F> {
     pub(crate) file: F,
@@ -62,6 +48,7 @@ pub struct UniversalLog<F> {
     /// Length in bytes below which the log is not rewritten. After a failed rewrite, for example
     /// because the storage is full, the next attempt waits until the log has grown to this length.
     compact_from: u64,
+    parts: Parts,
 }
 
 impl<F: LogFile> UniversalLog<F> {
@@ -74,11 +61,18 @@ impl<F: LogFile> UniversalLog<F> {
     pub fn create(mut file: F, mut header: Header) -> Result<Self> {
         check_header(&header)?;
         header.next_file = FileNumber(0);
+        if header.files_per_part().is_some() {
+            // Part logs of a log that no longer exists.
+            for part in file.parts()? {
+                file.remove_part(part)?;
+            }
+        }
         let length = write_new(&mut file, &header)?;
         let first = crate::frame::PRELUDE_BYTES + header_stride(&header);
         Ok(Self {
             file,
             tenure: header.tenure.clone(),
+            parts: Parts::found(BTreeSet::new(), header.boot_epoch),
             header,
             files: Files::default(),
             next_file: FileNumber(0),
@@ -131,6 +125,11 @@ impl<F: LogFile> UniversalLog<F> {
         if tenure.boot_id != recovery.tenure.boot_id {
             files.forget_weak(recovery.end);
         }
+        let is_same_boot = tenure.boot_id == recovery.tenure.boot_id;
+        let boot_epoch = match is_same_boot && recovery.boot_epoch < tenure.epoch {
+            true => recovery.boot_epoch,
+            false => tenure.epoch,
+        };
         let mut log = Self {
             file,
             header: recovery.header,
@@ -149,10 +148,12 @@ impl<F: LogFile> UniversalLog<F> {
             must_sync: false,
             is_given_up: false,
             compact_from: 0,
+            parts: Parts::found(recovery.parts, boot_epoch),
         };
+        log.remove_other_parts()?;
         // Rewrite a log of an older version. Otherwise an older program would find unknown records
         // in a log of its own version.
-        if recovery.damage.is_some() || recovery.version < VERSION {
+        if recovery.damage.is_some() || recovery.version < log.header.version() {
             log.rewrite()?;
         } else {
             log.pending.begins.push(Record::Tenure(tenure));
@@ -207,12 +208,17 @@ impl<F: LogFile> UniversalLog<F> {
         self.commit()
     }
 
+    fn wants_sync(&self) -> bool {
+        self.must_sync || self.tenure.durability != Durability::None
+    }
+
     /// Commits and rewrites the log, even if [`crate::compact::is_worth_it`] returns false.
     ///
     /// # Errors
     /// The errors of [`ObjectLog::commit`].
     pub fn compact(&mut self) -> Result<()> {
         self.commit()?;
+        self.parts.each(UniversalLog::compact)?;
         self.rewrite()
     }
 
@@ -228,6 +234,7 @@ impl<F: LogFile> UniversalLog<F> {
             nonce: self.header.nonce.wrapping_add(1),
             next_file: self.next_file,
             tenure: self.tenure.clone(),
+            boot_epoch: self.parts.boot_epoch(),
             ..self.header.clone()
         };
         let rewritten = rewrite(&mut self.file, &old, &header, &self.files)?;
@@ -246,6 +253,17 @@ impl<F: LogFile> UniversalLog<F> {
         Ok(())
     }
 
+    fn sync_written(&mut self) -> Result<()> {
+        if self.durable < self.length {
+            if let Err(error) = self.file.sync() {
+                self.is_given_up = true;
+                return Err(error);
+            }
+            self.durable = self.length;
+        }
+        Ok(())
+    }
+
     fn usable(&self) -> Result<()> {
         if self.is_given_up {
             return Err(Error::new(ErrorKind::Io, End::Sink, "use the object log")
@@ -253,6 +271,23 @@ impl<F: LogFile> UniversalLog<F> {
                 .remedy("run the same command again"));
         }
         Ok(())
+    }
+
+    /// Refuses a file whose objects the method cannot number.
+    fn check_object_count(&self, begin: &FileBegin) -> Result<()> {
+        let objects = Grid::new(begin.key.size, begin.object_bytes).count();
+        let method = self.header.form.method;
+        if objects == 0 || positions::can_number(method, objects - 1) {
+            return Ok(());
+        }
+        let operation = "record a file in the log";
+        let error = Error::new(ErrorKind::LimitExceeded, End::Sink, operation).file(&begin.path);
+        Err(error
+            .cause(format!(
+                "the file has {objects} objects, and a log of the method {} numbers 2^32 objects",
+                method.word()
+            ))
+            .remedy("use larger objects, or another method of the log"))
     }
 
     fn live(&mut self, number: FileNumber, operation: &str) -> Result<&mut LoggedFile> {
@@ -263,9 +298,22 @@ impl<F: LogFile> UniversalLog<F> {
         })
     }
 
-    /// Writes the pending records. A commit record follows if `is_commit` is true.
+    /// Writes the pending records. A commit record follows if `is_commit` is true. In a log with
+    /// part logs, the part logs contain the ranges, and the end of a file is written only by a
+    /// commit, after the commit of the part log.
     fn write(&mut self, is_commit: bool) -> Result<()> {
-        if self.pending.is_empty() {
+        let held = match self.header.files_per_part() {
+            Some(_) => self.pending.hold_back(is_commit),
+            None => Pending::default(),
+        };
+        let written = self.write_held(is_commit);
+        self.pending.put_back(held);
+        written
+    }
+
+    fn write_held(&mut self, is_commit: bool) -> Result<()> {
+        let is_due = is_commit && self.parts.is_written();
+        if self.pending.is_empty() && !is_due {
             return Ok(());
         }
         if self.file.length()? != self.length {
@@ -299,106 +347,10 @@ impl<F: LogFile> UniversalLog<F> {
         self.pending = Pending::default();
         Ok(())
     }
-
-    /// Encodes the pending records, but not the ranges of files that have ended.
-    fn encode(&mut self, is_commit: bool) -> Group {
-        let mut group = Group {
-            bytes: Vec::new(),
-            file_bytes: Vec::new(),
-            start: self.length,
-            nonce: self.header.nonce,
-            flags: if self.tenure.durability == Durability::None {
-                FLAG_WEAK
-            } else {
-                0
-            },
-        };
-        for record in &self.pending.begins {
-            let number = match record {
-                Record::FileBegin(number, _)
-                | Record::FileSynced(number)
-                | Record::FileDoubtful(number) => Some(*number),
-                _ => None,
-            };
-            group.put(number, 0, record);
-        }
-        let files = &self.files;
-        let objects = &mut self.pending.objects;
-        objects.retain(|(number, ..)| files.get(*number).is_some());
-        objects.sort_unstable_by_key(|(number, index, _)| (*number, *index));
-        let mut run: Option<Objects> = None;
-        for (number, index, sums) in objects.iter() {
-            match &mut run {
-                Some(open)
-                    if open.number == *number
-                        && open.first + open.sums.len() as u64 == *index
-                        && open.sums.len() < OBJECTS_PER_RECORD_MAX =>
-                {
-                    open.sums.push(*sums);
-                }
-                _ => {
-                    let next = Objects {
-                        number: *number,
-                        first: *index,
-                        sums: vec![*sums],
-                    };
-                    group.put_run(run.replace(next));
-                }
-            }
-        }
-        group.put_run(run);
-        let ranges = self.pending.ranges.iter();
-        for (number, range, sums) in ranges.filter(|(number, ..)| files.get(*number).is_some()) {
-            let record = Record::Range(*number, *range, *sums);
-            group.put(Some(*number), group.flags, &record);
-        }
-        for record in &self.pending.ends {
-            group.put(None, 0, record);
-        }
-        if is_commit {
-            let durable_before = self.durable;
-            group.put(None, 0, &Record::Commit { durable_before });
-        }
-        group
-    }
-}
-
-/// Encoded records that are written in one append.
-struct Group {
-    bytes: Vec<u8>,
-    file_bytes: Vec<(FileNumber, u64)>,
-    start: u64,
-    nonce: u64,
-    flags: u8,
-}
-
-impl Group {
-    fn put(&mut self, number: Option<FileNumber>, flags: u8, record: &Record) {
-        let before = self.bytes.len() as u64;
-        let offset = self.start + before;
-        write_record(
-            &mut self.bytes,
-            offset,
-            self.nonce,
-            record.kind(),
-            flags,
-            &record.encode(),
-        );
-        if let Some(number) = number {
-            self.file_bytes
-                .push((number, self.bytes.len() as u64 - before));
-        }
-    }
-
-    fn put_run(&mut self, run: Option<Objects>) {
-        if let Some(run) = run {
-            self.put(Some(run.number), self.flags, &Record::Objects(run));
-        }
-    }
 }
 
 fn header_stride(header: &Header) -> u64 {
-    let body = Record::Header(header.clone()).encode().len();
+    let body = Record::Header(Box::new(header.clone())).encode().len();
     (crate::frame::HEAD_BYTES + body).next_multiple_of(crate::frame::ALIGNMENT as usize) as u64
 }
 
@@ -406,6 +358,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
     fn begin_file(&mut self, begin: FileBegin) -> Result<FileNumber> {
         self.usable()?;
         check_file_begin(&begin)?;
+        self.check_object_count(&begin)?;
         let number = self.next_file;
         let after = number.0.checked_add(1).ok_or_else(|| {
             Error::new(
@@ -471,6 +424,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
             self.pending.ranges.push((number, range, sums));
         }
         if self.pending.count() >= PENDING_MAX {
+            self.fill_parts()?;
             self.write(false)?;
         }
         Ok(())
@@ -481,8 +435,12 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         self.live(number, "record a sync in the log")?;
         // The new record `FileSynced` covers all ranges that precede it in the log. So write the
         // pending ranges first.
+        self.fill_parts()?;
         self.write(false)?;
         self.live(number, "record a sync in the log")?.is_weak = false;
+        if self.header.files_per_part().is_some() {
+            return self.sync_in_part(number);
+        }
         self.pending.begins.push(Record::FileSynced(number));
         Ok(())
     }
@@ -500,6 +458,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
     fn end_file(&mut self, number: FileNumber, ending: Ending) -> Result<()> {
         self.usable()?;
         self.live(number, "record the end of a file in the log")?;
+        self.end_in_part(number, ending)?;
         let Some((path, file)) = self.files.remove(number) else {
             return Ok(());
         };
@@ -514,22 +473,23 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
 
     fn commit(&mut self) -> Result<()> {
         self.usable()?;
+        self.commit_parts()?;
+        // The log gets a commit record also if only part logs have changed. So this call detects a
+        // second writer, and the time of the log shows that its holder works.
         self.write(true)?;
-        let wants_sync = self.must_sync || self.tenure.durability != Durability::None;
-        if wants_sync && self.durable < self.length {
-            if let Err(error) = self.file.sync() {
-                self.is_given_up = true;
-                return Err(error);
-            }
-            self.durable = self.length;
+        if self.wants_sync() {
+            self.sync_written()?;
         }
         self.must_sync = false;
         self.ending.clear();
+        self.remove_ended_parts();
         Ok(())
     }
 
     fn compact_if_worth_it(&mut self) -> Result<bool> {
         self.commit()?;
+        self.parts
+            .each(|part| part.compact_if_worth_it().map(|_| ()))?;
         let is_due = self.length >= self.compact_from;
         let is_worth_it = is_due && is_worth_it(self.length, self.live_bytes());
         if is_worth_it {
@@ -554,13 +514,9 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         Box::new(self.files.by_path())
     }
 
-    fn keeps_sums(&self) -> bool {
-        true
-    }
-
     fn bytes(&self) -> u64 {
         // Estimate the length as if each pending record were written alone. A group needs fewer
         // bytes.
-        self.length + 64 * self.pending.count() as u64
+        self.length + self.parts.bytes() + 64 * self.pending.count() as u64
     }
 }

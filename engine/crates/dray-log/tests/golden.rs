@@ -4,10 +4,14 @@
 
 mod common;
 
+use common::medium::Medium;
 use common::{NONCE, content, path, tenure};
 use dray_core::options::Durability;
 use dray_core::path::escape;
-use dray_core::{ByteRange, Checksum, ContentKey, ModifiedTime, RelPath, Sums, TransferId};
+use dray_core::{
+    ByteRange, Checksum, ContentKey, LogForm, LogMechanism, LogMethod, ModifiedTime, RelPath, Sums,
+    TransferId,
+};
 use dray_log::layout::partial_name;
 use dray_log::lease::{LEASE_BYTES, newest};
 use dray_log::{
@@ -15,7 +19,7 @@ use dray_log::{
     UniversalLog, recover,
 };
 use serde_json::{Value, json};
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 
 fn folder() -> PathBuf {
@@ -82,6 +86,7 @@ fn describe_recovery(found: &Recovery) -> Value {
         "nonce": found.header.nonce,
         "software": found.header.software,
         "next_file": found.header.next_file.0,
+        "form": found.header.form.to_string(),
         "tenure": {
             "epoch": found.tenure.epoch,
             "holder": found.tenure.holder,
@@ -286,6 +291,117 @@ fn golden_logs_are_written_and_read_unchanged() {
     for (name, bytes) in goldens() {
         check(&format!("{name}.log"), &bytes, &describe(&bytes));
     }
+}
+
+/// Creates a log of a form, with two holders and four files. The first two files are finished, so a
+/// transaction of two files has one part log.
+fn of_form(form: LogForm) -> Medium {
+    let data = content("golden", 1, 1 << 20);
+    let medium = Medium::new();
+    let header = Header::new(
+        Vec::new(),
+        b"ada@dtn".to_vec(),
+        NONCE,
+        "dray 0.1.0",
+        tenure(1, 1, Durability::File),
+    );
+    let header = header.of_form(form);
+    let mut log = UniversalLog::create(medium.clone(), header).expect("memory");
+    let mut numbers = Vec::new();
+    for name in ["a", "b", "run1/c.root", "d"] {
+        let path = path(name);
+        let begin = FileBegin {
+            partial: PartialFile {
+                name: partial_name(&path.name().expect("not the root")).expect("a good name"),
+                device: 2049,
+                inode: 131_073 + numbers.len() as u64,
+                born: 0,
+            },
+            path,
+            ..common::begin("x", 1, 1 << 20)
+        };
+        numbers.push(log.begin_file(begin).expect("a good file"));
+    }
+    let put = |log: &mut UniversalLog<Medium>, file: usize, objects: &[u64]| {
+        for object in objects {
+            let range = ByteRange::between(object * common::OBJECT, (object + 1) * common::OBJECT);
+            let sums = Sums::of(&data[range.offset as usize..range.end() as usize]);
+            log.done(numbers[file], range, sums).expect("new");
+        }
+    };
+    put(&mut log, 0, &[0, 3]);
+    put(&mut log, 2, &[137, 129, 5, 300]);
+    put(&mut log, 3, &[40_000, 1]);
+    log.commit().expect("memory");
+    for number in &numbers[..2] {
+        log.end_file(*number, Ending::Published).expect("live");
+    }
+    log.commit().expect("memory");
+    let found = recover(&mut medium.clone()).expect("whole").expect("made");
+    let next = tenure(2, 2, Durability::File);
+    let mut log = UniversalLog::resume(medium.clone(), found, next).expect("memory");
+    put(&mut log, 2, &[4, 6, 65_535]);
+    let hole = ByteRange::between(200_000, 400_000);
+    let sums = Sums::of_zeros(hole.length);
+    log.done(numbers[2], hole, sums).expect("new");
+    log.commit().expect("memory");
+    medium
+}
+
+#[test]
+fn golden_logs_of_all_forms_are_written_and_read_unchanged() {
+    let two = LogMechanism::Transaction(NonZeroU32::MIN.saturating_add(1));
+    for (word, mechanism) in [
+        ("file", LogMechanism::File),
+        ("transaction", two),
+        ("universal", LogMechanism::Universal),
+    ] {
+        for method in LogMethod::ALL {
+            let form = LogForm { mechanism, method };
+            let medium = of_form(form);
+            check_folder(&format!("form-{word}-{}", method.word()), &medium);
+        }
+    }
+    // A flipped bit in the Positions of the first group of a part log, and in the Header of another.
+    let form = "file:bit8".parse().expect("a form");
+    let medium = of_form(form);
+    for (part, at) in [(2, 360), (3, 40)] {
+        let mut all = medium.all();
+        let disk = all.folder.files.get_mut(&Some(part)).expect("a part log");
+        disk.written[at] ^= 1;
+        disk.durable[at] ^= 1;
+    }
+    let found = check_folder("form-damaged", &medium);
+    let damage = found.damage.expect("two part logs are damaged");
+    assert_eq!((damage.count, damage.files_kept), (2, 2));
+    let words = damage.error("x.log").to_string();
+    assert!(
+        words.contains("unreadable records: in its part logs"),
+        "{words}"
+    );
+}
+
+/// Compares the files of a log with the golden files, and returns the result of its recovery.
+fn check_folder(stem: &str, medium: &Medium) -> Recovery {
+    let found = recover(&mut medium.clone())
+        .expect("readable")
+        .expect("made");
+    let files = medium.all().folder.files.clone();
+    let description = describe_recovery(&found);
+    check(&format!("{stem}.log"), &files[&None].durable, &description);
+    for (key, disk) in files {
+        let Some(part) = key else { continue };
+        let file = folder().join(format!("{stem}.{part:08x}.objects"));
+        if std::env::var_os("DRAY_BLESS").is_some() {
+            std::fs::write(&file, &disk.durable).expect("written");
+        }
+        let golden = std::fs::read(&file).expect("DRAY_BLESS=1 makes it");
+        assert!(
+            golden == disk.durable,
+            "{stem} {part}: the bytes have changed"
+        );
+    }
+    found
 }
 
 /// Logs that earlier versions have written. This version reads them but does not write them.

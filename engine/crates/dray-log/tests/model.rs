@@ -3,10 +3,13 @@
 
 mod common;
 
+use common::medium::Medium;
 use common::{ExpectedState, OBJECT, Op, apply, assert_equals, header, tenure};
 use dray_core::options::Durability;
+use dray_core::{LogForm, LogMechanism, LogMethod};
 use dray_log::{Ending, Limits, MemoryFile, UniversalLog, recover, recover_within};
 use proptest::prelude::*;
+use std::num::NonZeroU32;
 
 const NAMES: [&str; 4] = ["a", "run/b", "run/deep/c", "d"];
 
@@ -30,6 +33,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => any::<bool>().prop_map(Step::Resume),
     ];
     prop::collection::vec(one, 0..80)
+}
+
+fn forms() -> impl Strategy<Value = LogForm> {
+    let two = LogMechanism::Transaction(NonZeroU32::MIN.saturating_add(1));
+    let mechanisms = [LogMechanism::File, two, LogMechanism::Universal];
+    (
+        prop::sample::select(mechanisms.to_vec()),
+        prop::sample::select(LogMethod::ALL.to_vec()),
+    )
+        .prop_map(|(mechanism, method)| LogForm { mechanism, method })
 }
 
 /// Returns the call for a step in this state; `None` if the state does not permit the step.
@@ -76,11 +89,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn recovery_equals_the_model(steps in steps(), is_synced in any::<bool>()) {
+    fn recovery_equals_the_model(
+        steps in steps(),
+        is_synced in any::<bool>(),
+        form in forms(),
+    ) {
         let durability = if is_synced { Durability::File } else { Durability::None };
         let (mut epoch, mut boot) = (1, 1);
-        let first = header(tenure(epoch, boot, durability));
-        let mut log = UniversalLog::create(MemoryFile::new(), first).expect("memory");
+        let first = header(tenure(epoch, boot, durability)).of_form(form);
+        let mut log = UniversalLog::create(Medium::new(), first).expect("memory");
         let mut truth = ExpectedState::new();
         let mut committed = ExpectedState::new();
         for step in &steps {

@@ -392,6 +392,7 @@ impl Export {
             transfer: within.transfer,
             owner: within.owner,
             durability: within.durability,
+            log: None,
             words: match within.folder.is_empty() {
                 true => "the root".to_owned(),
                 false => encode(&within.folder),

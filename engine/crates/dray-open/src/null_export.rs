@@ -57,6 +57,7 @@ impl NullExport {
             transfer: connect.transfer.clone(),
             owner,
             durability: connect.options.durability,
+            log: None,
             words: "a null end".to_owned(),
         })?;
         let threads = self.threads;

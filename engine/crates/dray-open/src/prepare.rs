@@ -163,6 +163,7 @@ pub fn open_destination(
         transfer: transfer.clone(),
         owner: owner(),
         durability: options.durability,
+        log: targets.log,
         words: places.words.clone(),
     };
     let destination = open_at(request, selection)?;
@@ -230,6 +231,7 @@ fn open_stored(
         transfer: transfer.clone(),
         owner: store_owner.unwrap_or_else(owner),
         durability: options.durability,
+        log: targets.log,
         words,
     };
     Ok((Destination::open_for(request, selection)?, can))

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 #[derive(IntoPyObject)]
 struct TenureWords {
@@ -144,10 +145,14 @@ fn recovered(path: &Path) -> Result<Recovery> {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     };
-    let store = PosixStore::open(folder, End::Here, PosixOptions::default())?;
+    let store: Arc<dyn Store> = Arc::new(PosixStore::open(
+        folder,
+        End::Here,
+        PosixOptions::default(),
+    )?);
     let log = RelPath::root().join(&Name::new(name.as_bytes())?)?;
     let file = store.open_control(&log, ControlMode::ReadOnly)?;
-    recover(&mut StoredLog::new(file))?.ok_or_else(|| {
+    recover(&mut StoredLog::new(file, &store, &log))?.ok_or_else(|| {
         failed(
             ErrorKind::NotFound,
             "the log file is empty: no log was written",

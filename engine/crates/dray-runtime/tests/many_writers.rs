@@ -34,6 +34,7 @@ fn request(store: Arc<dyn Store>, id: &str, claims: &[&str]) -> Result<Destinati
         transfer: TransferId::new(id)?,
         owner: b"uid:0".to_vec(),
         durability: Durability::Object,
+        log: None,
         words: "the destination".to_owned(),
     })
 }

@@ -26,6 +26,7 @@ fn open(top: &Path, folder: &str, claims: &[&str]) -> Result<Destination> {
         transfer: TransferId::new(if folder.is_empty() { "tree" } else { "deep" })?,
         owner: b"uid:0".to_vec(),
         durability: Durability::File,
+        log: None,
         words: format!("/{folder}"),
     })
 }

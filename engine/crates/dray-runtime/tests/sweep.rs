@@ -527,6 +527,7 @@ fn remnants_of_a_log_are_removed() {
     let logs = scratch.path().join("a/.dray-log");
     fs::create_dir_all(&logs).expect("a folder");
     fs::write(logs.join("0123456789abcdef.lease"), b"").expect("a file");
+    fs::write(logs.join("0123456789abcdef.00000001.objects"), b"part").expect("a file");
     fs::write(logs.join("0123456789abcdee.log.next"), b"half").expect("a file");
     fs::write(logs.join("0123456789abcded.log"), b"").expect("a log that was never made");
     let found = found_in(scratch.path(), tomorrow());

@@ -236,6 +236,7 @@ fn common(disks: &[Disk]) -> Capabilities {
         ..a
     });
     Capabilities {
+        can_hold_log_parts: false,
         is_on_disks: true,
         ..all.unwrap_or(Capabilities::MINIMAL)
     }

@@ -27,6 +27,9 @@ pub struct Capabilities {
     pub write_alignment_bytes: u64,
     /// The store can hold control files (object log, lease).
     pub can_hold_log: bool,
+    /// The store can hold object logs of all forms. The logs of some forms have part logs, and each
+    /// part log is a control file.
+    pub can_hold_log_parts: bool,
     /// The store sets the modification time that the sink requests. Otherwise files and folders
     /// have the time of their last change at the store. In this case only [`crate::Store::stat`] of
     /// a file returns the requested time, from a note that the store keeps.
@@ -86,6 +89,7 @@ impl Capabilities {
         minimal_part_bytes: 1,
         write_alignment_bytes: 1,
         can_hold_log: false,
+        can_hold_log_parts: false,
         sets_times: false,
         time_precision_nanoseconds: 1_000_000_000,
         holes: false,

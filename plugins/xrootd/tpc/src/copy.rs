@@ -489,6 +489,7 @@ fn open_destination(
         // Use the same owner as for writes through the server's own protocol.
         owner: xrootd::OWNER.to_vec(),
         durability: Options::default().durability,
+        log: None,
         words: path.to_string(),
     };
     Destination::open_for(request, &Selection::default())

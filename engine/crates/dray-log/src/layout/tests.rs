@@ -1,6 +1,7 @@
 use super::{
-    covers, fnv, is_on_disks, is_partial_name, lease_name, lease_of_log, log_folder_name, log_name,
-    log_of, on_disks, partial_name, partial_name_at_turn, partial_name_of_log, request_mark,
+    covers, fnv, is_of_part, is_on_disks, is_partial_name, lease_name, lease_of_log,
+    log_folder_name, log_name, log_of, on_disks, part_number, part_of_log, partial_name,
+    partial_name_at_turn, partial_name_of_log, request_mark,
 };
 use dray_core::{Name, RelPath, TransferId};
 
@@ -66,10 +67,29 @@ fn partial_files_on_disks_have_names_of_their_own() {
 #[test]
 fn files_of_the_log_folder_map_to_their_log() {
     let log = name("cbf29ce484222325.log");
-    for own in ["cbf29ce484222325.lease", "cbf29ce484222325.log.next"] {
+    for own in [
+        "cbf29ce484222325.lease",
+        "cbf29ce484222325.log.next",
+        "cbf29ce484222325.0000002a.objects",
+        "cbf29ce484222325.0000002a.objects.next",
+    ] {
         assert_eq!(log_of(&name(own)), Some(log.clone()), "{own}");
     }
     assert_eq!(log_of(&log), Some(log.clone()));
+    let part = part_of_log(&log, 42).expect("a name");
+    assert_eq!(part, name("cbf29ce484222325.0000002a.objects"));
+    assert_eq!(part_number(&log, &part), Some(42));
+    assert!(is_of_part(&log, &part) && !is_of_part(&log, &log));
+    assert!(is_of_part(
+        &log,
+        &name("cbf29ce484222325.0000002a.objects.next")
+    ));
+    assert_eq!(part_number(&name("dbf29ce484222325.log"), &part), None);
+    for other in ["+000002a", "0000002A", "2a"] {
+        let other = name(&format!("cbf29ce484222325.{other}.objects"));
+        assert_eq!(part_number(&log, &other), None, "{other:?}");
+        assert_eq!(log_of(&other), None, "{other:?}");
+    }
     for other in ["cbf29ce484222325", "cbf29ce48422232.log", "a.log", ".log"] {
         assert_eq!(log_of(&name(other)), None, "{other}");
     }

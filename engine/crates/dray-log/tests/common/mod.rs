@@ -2,6 +2,8 @@
 //! known results.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub(crate) mod medium;
+
 use dray_core::options::Durability;
 use dray_core::{
     ByteRange, ContentKey, End, Error, ErrorKind, ModifiedTime, Name, RelPath, Result, Sums,

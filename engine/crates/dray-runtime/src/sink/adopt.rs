@@ -173,7 +173,8 @@ impl Space {
         let Some(file) = reachable(opened)? else {
             return Ok(false);
         };
-        let Ok(Some(found)) = recover(&mut StoredLog::new(file)) else {
+        let store = &other.place.store;
+        let Ok(Some(found)) = recover(&mut StoredLog::new(file, store, other.log())) else {
             return Ok(false);
         };
         let theirs = found
@@ -272,7 +273,7 @@ impl Space {
             }
             Err(error) => return Err(error),
         };
-        let mut file: Box<dyn LogFile + Send> = Box::new(StoredLog::new(file));
+        let mut file: Box<dyn LogFile + Send> = Box::new(StoredLog::new(file, store, from.log()));
         let Ok(Some(recovery)) = recover(&mut file) else {
             return Ok(None);
         };

@@ -15,7 +15,7 @@ use crate::sink::other_logs::OtherLogs;
 use crate::sink::request::DestinationRequest;
 use crate::sink::strays::Left;
 use dray_core::options::Durability;
-use dray_core::{Error, ErrorKind, RelPath, Result};
+use dray_core::{End, Error, ErrorKind, LogForm, RelPath, Result};
 use dray_log::neighbours::Follower;
 use dray_log::{
     BootId, Header, LeaseRecord, LogFile, MemoryFile, ObjectLog, Recovery, Tenure, UniversalLog,
@@ -122,6 +122,7 @@ impl Destination {
 
     fn open_marked(request: DestinationRequest, mark: u64) -> Result<Self> {
         let boot_id = boot_id()?;
+        refuse_form(&request)?;
         if !request.store.capabilities().can_hold_log {
             return Self::without_log(request, boot_id);
         }
@@ -146,7 +147,8 @@ impl Destination {
         let log_path = place.folder.join(&place.log)?;
         let log_words = format!("the log {log_path} of {}", request.words);
         let log_file = place.store.open_control(&log_path, ControlMode::Create)?;
-        let mut log_file: Box<dyn LogFile + Send> = Box::new(StoredLog::new(log_file));
+        let stored = StoredLog::new(log_file, &place.store, &log_path);
+        let mut log_file: Box<dyn LogFile + Send> = Box::new(stored);
         let recovery = recover(&mut log_file).map_err(|error| error.file(&log_path))?;
         let made = NewLog {
             place: recovery.is_none().then(|| place.clone()),
@@ -173,6 +175,7 @@ impl Destination {
                         .as_ref()
                         .map(|damage| damage.error(&log_words)),
                 );
+                notices.extend(other_form(&request, &recovery, &log_words));
                 let files = std::mem::take(&mut recovery.files);
                 let shell = recovery.clone();
                 recovery.files = files;
@@ -326,6 +329,47 @@ impl Destination {
     }
 }
 
+/// Refuses a form of the log that the store cannot hold.
+fn refuse_form(request: &DestinationRequest) -> Result<()> {
+    let can = request.store.capabilities();
+    let Some(form) = request.log.filter(|form| *form != LogForm::default()) else {
+        return Ok(());
+    };
+    if can.can_hold_log_parts {
+        return Ok(());
+    }
+    let why = match (can.keeps_nothing || !can.can_hold_log, can.is_on_disks) {
+        (true, _) => "keeps no files",
+        (_, true) => "is on several disks",
+        _ => "is in a remote store",
+    };
+    let usual = LogForm::default();
+    let operation = "create the object log";
+    let error = Error::new(ErrorKind::Unsupported, End::Sink, operation);
+    let cause = format!(
+        "the destination {} {why}, which holds only logs of the form {usual}, and {form} was \
+            requested",
+        request.words
+    );
+    Err(error
+        .cause(cause)
+        .remedy("omit --log, or write to a folder of one file system"))
+}
+
+/// Returns a notice if the log of an earlier run has another form than the requested form.
+fn other_form(request: &DestinationRequest, found: &Recovery, log_words: &str) -> Option<Error> {
+    let (asked, form) = (request.log?, found.header.form);
+    // An `AlreadyExists` error without a file is shown as its cause only.
+    let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "create the object log");
+    (asked != form).then(|| {
+        error
+            .cause(format!(
+                "{log_words} has the form {form}, so this run also writes {form} and not {asked}"
+            ))
+            .remedy("to change the form, finish this copy first")
+    })
+}
+
 /// Refuses a log of another owner. Called before the lease is taken or anything is changed.
 fn refuse_owner(at: &LogPlace, request: &DestinationRequest, boot_id: &BootId) -> Result<()> {
     let log = at.folder.join(&at.log)?;
@@ -336,7 +380,7 @@ fn refuse_owner(at: &LogPlace, request: &DestinationRequest, boot_id: &BootId) -
         Err(error) => return Err(error),
     };
     // An unreadable log is reported later, when the lease is held.
-    let Ok(Some(found)) = Follower::begin(&mut StoredLog::new(file)) else {
+    let Ok(Some(found)) = Follower::begin(&mut StoredLog::new(file, &at.store, &log)) else {
         return Ok(());
     };
     let words = format!("the log {log} of {}", request.words);
@@ -367,6 +411,7 @@ fn tenure(
 fn header(request: &DestinationRequest, claims: Vec<RelPath>, tenure: Tenure) -> Header {
     let software = concat!("dray ", env!("CARGO_PKG_VERSION"));
     Header::new(claims, request.owner.clone(), nonce(), software, tenure)
+        .of_form(request.log.unwrap_or_default())
 }
 
 fn new_log(

@@ -94,8 +94,8 @@ fn look_in(at: &LogPlace, request: &DestinationRequest) -> Result<Option<LogPlac
         let Some(file) = reachable(at.store.open_control(&path, ControlMode::ReadOnly))? else {
             continue;
         };
-        let found =
-            Follower::begin(&mut StoredLog::new(file)).map_err(|error| error.file(&path))?;
+        let found = Follower::begin(&mut StoredLog::new(file, &at.store, &path))
+            .map_err(|error| error.file(&path))?;
         let Some(found) = found else { continue };
         let theirs = &found.header().claims;
         if mine.iter().all(|claim| layout::covers(theirs, claim)) {

@@ -18,9 +18,16 @@ pub(super) struct LogPlace {
 }
 
 impl LogPlace {
-    /// Removes the log and its lease. If the folder of the log is then empty, removes the folder
-    /// too.
+    /// Removes the log with its part logs and its lease. If the folder of the log is then empty,
+    /// removes the folder too.
     pub(super) fn remove(&self) -> Result<()> {
+        if self.store.capabilities().can_hold_log_parts {
+            for name in self.store.list_control(&self.folder)? {
+                if layout::is_of_part(&self.log, &name) {
+                    self.store.remove_control(&self.folder.join(&name)?)?;
+                }
+            }
+        }
         self.store.remove_control(&self.folder.join(&self.log)?)?;
         if let Some(lease) = layout::lease_of_log(&self.log) {
             self.store.remove_control(&self.folder.join(&lease)?)?;

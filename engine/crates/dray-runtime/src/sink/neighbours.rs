@@ -271,7 +271,7 @@ impl Neighbours {
             self.known.remove(key);
             return Ok(());
         };
-        let mut file = StoredLog::new(file);
+        let mut file = StoredLog::new(file, &store, &key.1);
         let known = self.known.remove(key).and_then(|one| one.follower);
         let follower = match known {
             Some(mut follower) => match follower.follow(&mut file, FILES_MAX) {
@@ -429,6 +429,7 @@ mod tests {
             transfer: TransferId::new("test").expect("an id"),
             owner: Vec::new(),
             durability: Options::default().durability,
+            log: None,
             words: "the destination".to_owned(),
         };
         let mut neighbours = Neighbours::new(&request, None);

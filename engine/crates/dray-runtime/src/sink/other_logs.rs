@@ -145,7 +145,7 @@ impl OtherLogs {
             };
             let log = (at, folder.join(&name)?);
             if self.own.as_ref() != Some(&log)
-                && self.speaks(store.as_ref(), log, &folder.join(&lease)?, place)?
+                && self.speaks(&store, log, &folder.join(&lease)?, place)?
             {
                 return Ok(true);
             }
@@ -155,13 +155,13 @@ impl OtherLogs {
 
     fn speaks(
         &mut self,
-        store: &dyn Store,
+        store: &Arc<dyn Store>,
         log: (At, RelPath),
         lease: &RelPath,
         place: &PartialKey,
     ) -> Result<bool> {
         // The holder of a log may have made a partial file that the log does not name yet.
-        let epoch = match look_at_lease(store, lease) {
+        let epoch = match look_at_lease(store.as_ref(), lease) {
             Ok(LeaseState::Free(epoch)) => epoch,
             Ok(LeaseState::Held(_)) => return Ok(true),
             Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(self.unread()),
@@ -178,7 +178,7 @@ impl OtherLogs {
             Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(self.unread()),
             Err(error) => return Err(error),
         };
-        let recovery = match recover(&mut StoredLog::new(file)) {
+        let recovery = match recover(&mut StoredLog::new(file, store, &log.1)) {
             Ok(Some(recovery)) => recovery,
             Ok(None) => return Ok(false),
             // A log of another version, or a damaged log, may name any file.
@@ -230,6 +230,7 @@ mod tests {
             transfer: TransferId::new("test").expect("an id"),
             owner: b"uid:0".to_vec(),
             durability: Options::default().durability,
+            log: None,
             words: "the destination".to_owned(),
         }
     }

@@ -126,7 +126,7 @@ impl Peek {
         let store = &speaker.place.store;
         let opened = reachable(store.open_control(speaker.log(), ControlMode::ReadOnly))?;
         let Some(file) = opened else { return Ok(None) };
-        let Ok(Some(recovery)) = recover(&mut StoredLog::new(file)) else {
+        let Ok(Some(recovery)) = recover(&mut StoredLog::new(file, store, speaker.log())) else {
             return Ok(None);
         };
         if read.len() >= LOGS_MAX {

@@ -1,7 +1,7 @@
 //! A request to write to a destination.
 
 use dray_core::options::Durability;
-use dray_core::{RelPath, TransferId};
+use dray_core::{LogForm, RelPath, TransferId};
 use dray_store::Store;
 use std::sync::Arc;
 
@@ -21,6 +21,9 @@ pub struct DestinationRequest {
     pub owner: Vec<u8>,
     /// Required durability of written data.
     pub durability: Durability,
+    /// Requested form of a new log; `None` for the default form. A log of an earlier run keeps its
+    /// form.
+    pub log: Option<LogForm>,
     /// The destination as the caller named it, for messages.
     pub words: String,
 }

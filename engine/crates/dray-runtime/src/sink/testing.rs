@@ -32,6 +32,7 @@ pub(super) fn space(
         transfer: TransferId::new(transfer).expect("an id"),
         owner: b"uid:0".to_vec(),
         durability: options.durability,
+        log: None,
         words: "the destination".to_owned(),
     });
     Space::new(destination.expect("free"), options, 1 << 20)

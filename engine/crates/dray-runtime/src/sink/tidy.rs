@@ -265,7 +265,7 @@ fn is_over(store: &dyn Store, log: &Recovery, owner: &[u8]) -> Result<bool> {
 fn read(at: &LogPlace) -> Result<Option<Recovery>> {
     let path = at.folder.join(&at.log)?;
     match at.store.open_control(&path, ControlMode::ReadOnly) {
-        Ok(file) => recover_within(&mut StoredLog::new(file), LIMITS),
+        Ok(file) => recover_within(&mut StoredLog::new(file, &at.store, &path), LIMITS),
         Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }

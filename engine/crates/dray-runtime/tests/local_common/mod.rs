@@ -141,6 +141,7 @@ pub fn destination(
         transfer: TransferId::new("test")?,
         owner: b"uid:0".to_vec(),
         durability: options.durability,
+        log: None,
         words: "the destination".to_owned(),
     })
 }

@@ -48,6 +48,7 @@ const POSIX: Capabilities = Capabilities {
     minimal_part_bytes: 1,
     write_alignment_bytes: 1,
     can_hold_log: true,
+    can_hold_log_parts: true,
     sets_times: true,
     time_precision_nanoseconds: 1,
     holes: true,

@@ -123,7 +123,7 @@ impl DestinationRequest {
         let log = at.folder.join(&at.log)?;
         let opened = reachable(at.store.open_control(&log, ControlMode::ReadOnly))?;
         let header = match opened {
-            Some(file) => Follower::begin(&mut StoredLog::new(file))?,
+            Some(file) => Follower::begin(&mut StoredLog::new(file, &at.store, &log))?,
             None => None,
         };
         let wanted: BTreeSet<&RelPath> = self.claims.iter().collect();

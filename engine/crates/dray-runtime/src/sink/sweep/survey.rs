@@ -75,7 +75,7 @@ pub(super) fn survey(place: &Place<'_>, log: &Name, lease: Lease) -> Result<Opti
     let hold = |path: &RelPath| store.holding(path);
     let (own, held, next) = (hold(&path)?, hold(&lease_path)?, hold(&next_path)?);
     let recovery = match own {
-        Some(_) => read(store.as_ref(), &path)?,
+        Some(_) => read(store, &path)?,
         None => None,
     };
     // A check whether the lease is free takes and releases the lease, which changes the lease's
@@ -113,6 +113,9 @@ pub(super) fn survey(place: &Place<'_>, log: &Name, lease: Lease) -> Result<Opti
     };
     if let Some(recovery) = &recovery {
         survey.add_partials(place, recovery)?;
+        if recovery.header.form.files_per_part().is_some() {
+            survey.add_parts(place, log)?;
+        }
     }
     Ok(Some(survey))
 }
@@ -132,6 +135,20 @@ impl Survey {
                 self.add_partial(store, &path, file, |found| {
                     is_named(&file.partial, found, is_same_boot, is_alone)
                 })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the part logs of the log named `log`.
+    fn add_parts(&mut self, place: &Place<'_>, log: &Name) -> Result<()> {
+        for name in place.store.list_control(place.logs)? {
+            if !layout::is_of_part(log, &name) {
+                continue;
+            }
+            if let Some(holding) = place.store.holding(&place.logs.join(&name)?)? {
+                self.found.bytes = self.found.bytes.saturating_add(holding.bytes);
+                self.found.changed = self.found.changed.max(holding.changed);
             }
         }
         Ok(())
@@ -184,13 +201,13 @@ fn is_named(
     is_proof && logged.is(found, is_same_boot)
 }
 
-fn read(store: &dyn Store, path: &RelPath) -> Result<Option<Recovery>> {
+fn read(store: &Arc<dyn Store>, path: &RelPath) -> Result<Option<Recovery>> {
     let file = match store.open_control(path, ControlMode::ReadOnly) {
         Ok(file) => file,
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.file(path)),
     };
-    recover_within(&mut StoredLog::new(file), LIMITS).map_err(|error| error.file(path))
+    recover_within(&mut StoredLog::new(file, store, path), LIMITS).map_err(|error| error.file(path))
 }
 
 fn sum(holdings: [Option<Holding>; 3]) -> u64 {
