@@ -122,3 +122,25 @@ def test_destinations_that_hold_no_such_log_refuse_it(bench: Bench, form: str) -
         assert ended.code != 0, destination
         assert why in ended.words, ended.words
         assert form in ended.words, ended.words
+
+
+@pytest.mark.parametrize(
+    ("form", "own"), [("file:bit64", None), ("transaction/2:char", "file:enc")]
+)
+def test_another_transfer_inherits_from_part_logs(bench: Bench, form: str, own: str | None) -> None:
+    source, sink = bench.folder / "source", bench.folder / "sink"
+    source.mkdir()
+    for number in range(3):
+        tree.make_file(source / f"file{number}", 24 * tree.MIB + number, seed=number)
+    words = ["-r", str(source), f"{sink}/"]
+    client = bench.start_slow_cp(*words, "--rate", "16MiB", "--log", form, "--transfer-id", "t:1")
+    client.kill()
+    (log,) = (sink / ".dray-log").glob("*.log")
+    files = decoder.read_log_file(log)["files"]
+    safe = sum(length for file in files for _, length, *_ in file["done"])
+    assert safe > 0
+    words += ["--log", own] if own else []
+    ended = bench.cp(*words, "--transfer-id", "t:2").expect(0)
+    tree.assert_same(tree.describe(source), sink / "source")
+    assert ended.report["bytes_resumed"] >= safe
+    assert not (sink / ".dray-log").exists()
