@@ -264,6 +264,24 @@ fn listen_plain(config: &Config, server: &Arc<Server>) -> Result<Vec<SocketAddr>
     plain.collect()
 }
 
+/// Returns the dispatcher, which runs the queue's transfers.
+fn dispatcher(
+    config: &Arc<Config>,
+    queue: &Arc<Queue>,
+    runner: SessionRunner,
+    live: &Live,
+    (access, audit): (&Arc<dyn Access>, &Arc<Audit>),
+) -> Dispatcher {
+    Dispatcher::new(
+        Arc::clone(queue),
+        Arc::new(runner),
+        Arc::clone(config),
+        live.clone(),
+        Arc::clone(access),
+        Arc::clone(audit),
+    )
+}
+
 /// Returns the function that takes over HTTP connections that arrive at the data port.
 ///
 /// # Errors
@@ -308,14 +326,7 @@ impl Endpoint {
         let tiers = Tiers::open(&config, &queue, &roots, &accounts, &audit, &live)?;
         let expiry = expiry(&config, &roots, &accounts, &audit, &queue, &tiers);
         let recalls = recalls(&roots, &accounts, &queue, &tiers);
-        let dispatcher = Dispatcher::new(
-            Arc::clone(&queue),
-            Arc::new(runner),
-            Arc::clone(&config),
-            live.clone(),
-            Arc::clone(&access),
-            Arc::clone(&audit),
-        );
+        let dispatcher = dispatcher(&config, &queue, runner, &live, (&access, &audit));
         let logins = configured("the key secret_file in [[ui.login]]", Logins::open(&config))?;
         let api = Api::new(Parts {
             config: Arc::clone(&config),

@@ -95,7 +95,7 @@ pub(super) async fn ticket(
         "direction": request.direction,
         "paths": request.paths,
         "overwrite": request.overwrite,
-        "peer_key": api.about.key,
+        "peer_key": api.about.identity.fingerprint().to_string(),
     });
     let call = PeerCall {
         peer: &peer,
