@@ -142,7 +142,7 @@ impl Session {
             ordered_window: setup.ordered_window,
             holes: setup.holes,
             sync_group_bytes: setup.sync_group_bytes,
-            unsafe_bytes_max: setup.sync_group_bytes * setup.unlogged_groups,
+            unsafe_bytes_max: setup.unsafe_bytes_max(),
             sync_interval: setup.sync_interval,
             syncs_apart: setup.syncs_apart,
             writes_durably: setup.writes_durably,
@@ -183,8 +183,7 @@ impl Session {
             verifies: setup.options.verify,
             sink_drives: setup.sink_drives,
             keeps: setup.options.overwrite == Overwrite::Never,
-            exposed: u64::from(setup.buffers) * setup.buffer_bytes
-                + setup.sync_group_bytes * setup.unlogged_groups,
+            exposed: setup.pool_bytes() + setup.unsafe_bytes_max(),
         }
     }
 

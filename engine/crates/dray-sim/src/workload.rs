@@ -156,6 +156,18 @@ impl Setup {
         }
     }
 
+    /// Returns the size of the buffer pool in bytes.
+    #[must_use]
+    pub fn pool_bytes(&self) -> u64 {
+        u64::from(self.buffers) * self.buffer_bytes
+    }
+
+    /// Returns the maximum number of bytes that are written and not logged.
+    #[must_use]
+    pub const fn unsafe_bytes_max(&self) -> u64 {
+        self.sync_group_bytes * self.unlogged_groups
+    }
+
     /// Returns a random layout over `targets` targets.
     pub fn layout(&self, draw: &mut Rng, targets: u32) -> Layout {
         let first = draw.below(u64::from(targets)) as u32;
