@@ -183,6 +183,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also run the poller and the finisher while files move; needs --postgresql",
     )
+    add("--finishers", type=int, default=1, help="processes of the finisher, with --finish")
     add(
         "--set",
         action="append",
@@ -254,7 +255,8 @@ def _start_daemons(scene: Scene, given: argparse.Namespace) -> None:
         scene.rucio.daemon(f"submitter{number}", *words)
     if given.finish:
         scene.rucio.daemon("poller", "python", "-m", "integration.rucio.poll", "dray")
-        scene.rucio.daemon("finisher", "rucio-conveyor-finisher", *cycle)
+        for number in range(given.finishers):
+            scene.rucio.daemon(f"finisher{number}", "rucio-conveyor-finisher", *cycle)
     rule(scene, "warm", min(given.files, WARM), given.bytes, is_finished=given.finish)
     time.sleep(MEET_SECONDS)
 
