@@ -18,7 +18,7 @@ pub enum LiveFileState {
     Publishing,
 }
 
-/// A file that is announced and not finished.
+/// A file that the session has found and not finished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LiveFile {
     /// Path relative to the transfer's root.

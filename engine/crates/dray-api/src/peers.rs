@@ -31,12 +31,13 @@ pub struct PeerList {
     pub peers: Vec<PeerAnswer>,
 }
 
-/// A token of the caller for the other endpoint. Debug output never contains it.
+/// A token of the caller for the other endpoint.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 #[schema(max_length = 16384)]
 pub struct PeerToken(pub String);
 
+// Debug output must not contain the token.
 impl fmt::Debug for PeerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PeerToken")

@@ -9,7 +9,7 @@ __all__ = ["FolderSums", "LiveFile", "LiveFiles"]
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A file that is announced and not finished.
+    """A file that the session has found and not finished.
 
     :param path: path relative to the transfer's root, in the form of the API.
     :param size: size in bytes.
