@@ -18,9 +18,10 @@ impl Client {
     /// `Authorization`, if any. Returns the status code and the JSON of the answer.
     ///
     /// # Errors
-    /// [`ErrorKind::Unreachable`] and [`ErrorKind::TimedOut`]. [`ErrorKind::Unauthorized`] if the
-    /// server does not prove its identity. [`ErrorKind::Protocol`] if the answer is not JSON. A
-    /// status code that reports an error is not an error of this call.
+    /// [`ErrorKind::Unreachable`] or [`ErrorKind::TimedOut`] if the server does not answer.
+    /// [`ErrorKind::Unauthorized`] if the server does not prove its identity.
+    /// [`ErrorKind::Protocol`] if the answer is not JSON. A status code that reports an error is no
+    /// error of this call.
     pub async fn post_form(
         &self,
         path: &str,

@@ -119,7 +119,7 @@ struct Watch {
     /// States of the files from which the present certificate was read.
     used: Option<Seen>,
     rejected: Option<Rejected>,
-    /// Time of the last warning of the expiry, in seconds since 1970.
+    /// Time of the last warning about the expiry, in seconds since 1970.
     warned: Option<u64>,
 }
 

@@ -77,7 +77,8 @@ impl Peers {
     /// # Errors
     /// `NotFound` if the configuration does not name the endpoint. `Busy` if too many calls are in
     /// progress. `PermissionDenied` if the other endpoint does not accept the token, or does not
-    /// prove its identity. `Unreachable` and `TimedOut`. Otherwise the error of the other endpoint.
+    /// prove its identity. `Unreachable` or `TimedOut` if the other endpoint does not answer.
+    /// Otherwise the error of the other endpoint.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, call: PeerCall<'_>) -> Result<T> {
         let operation = format!("call the endpoint {}", call.peer);
         let failed = |kind| Error::new(kind, End::Here, operation.clone());

@@ -95,7 +95,7 @@ const ORDERED_WINDOW: u32 = 16;
 const SYNC_GROUP_BYTES: u64 = 64 << 20;
 /// Maximum number of bytes without a durable record in the log, for a store whose answered writes
 /// are durable. With [`SYNC_GROUP_BYTES`] as the limit, a slow target that holds the log would stop
-/// all targets: each commit of the log takes long, and the other targets reach the limit meanwhile
+/// all targets: during each long commit of the log, the other targets would reach the limit
 /// (decision 58).
 const UNLOGGED_BYTES_MAX: u64 = 4 * SYNC_GROUP_BYTES;
 /// Maximum age of a sync group.

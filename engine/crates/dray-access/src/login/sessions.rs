@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Maximum number of sessions. A session has about a kilobyte. The value is estimated, not
+/// Maximum number of sessions. A session takes about a kilobyte. The value is estimated, not
 /// measured.
 pub const SESSIONS_MAX: usize = 2_000;
 
@@ -105,7 +105,7 @@ impl Sessions {
         if table.len() >= SESSIONS_MAX {
             return Err(Error::new(ErrorKind::Busy, End::Here, "log in")
                 .cause(format!(
-                    "{SESSIONS_MAX} users are logged in, which is the limit"
+                    "{SESSIONS_MAX} sessions of users exist, which is the limit"
                 ))
                 .remedy("try again later"));
         }

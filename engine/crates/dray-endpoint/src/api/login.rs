@@ -19,7 +19,7 @@ use dray_core::{End, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Headers of all answers: they are for one browser, at one time.
+/// Headers of all answers. Each answer is for one browser, which must not store it.
 const PRIVATE: [(HeaderName, &str); 3] = [
     (header::CACHE_CONTROL, "no-store"),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),

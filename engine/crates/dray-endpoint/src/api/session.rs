@@ -16,8 +16,8 @@ use axum::http::{HeaderMap, Method, header};
 use dray_access::login::{ATTEMPT_SECONDS, Logins, SessionKey, SessionUse, User};
 use dray_core::{End, Error, ErrorKind};
 
-/// Header of every call of the console with a session. The value says whether the user has done
-/// something since the last call.
+/// Header of every call of the console with a session. The value is `active` if the user has done
+/// something since the last call, and otherwise `idle`.
 const HEADER: &str = "dray-console";
 
 /// The paths of the API and of the calls about the session. No other path gets the cookie.
@@ -74,8 +74,8 @@ impl Cookie {
     }
 }
 
-/// Returns the attributes that all cookies have. Without TLS, the console is only at an address of
-/// this host.
+/// Returns the attributes that all cookies have. Only a console at a loopback address may lack TLS,
+/// and its cookies then lack `Secure`.
 fn attributes(origin: &str) -> &'static str {
     match origin.starts_with("https://") {
         true => "HttpOnly; Secure",
@@ -83,8 +83,9 @@ fn attributes(origin: &str) -> &'static str {
     }
 }
 
-/// Returns the values of `Set-Cookie` that begin a session. The browser forgets the cookie when it
-/// is closed. `SameSite=Strict` is possible because only scripts of the console need the cookie.
+/// Returns the values of `Set-Cookie` that begin a session. The cookie has no maximum age, so a
+/// browser deletes the cookie when the user closes the browser. `SameSite=Strict` is possible
+/// because only scripts of the console need the cookie.
 pub(super) fn session_cookies(origin: &str, id: &str) -> [String; 2] {
     let (name, rest) = (Cookie::Session.name(origin), attributes(origin));
     SESSION_PATHS.map(|path| format!("{name}={id}; Path={path}; {rest}; SameSite=Strict"))
@@ -95,8 +96,8 @@ pub(super) fn no_session_cookies(origin: &str) -> [String; 2] {
     session_cookies(origin, "").map(|cookie| format!("{cookie}; Max-Age=0"))
 }
 
-/// Returns the value of `Set-Cookie` for a login in progress. `SameSite=Lax`, because the page of
-/// the provider, which is of another site, sends the browser back.
+/// Returns the value of `Set-Cookie` for a login in progress. The cookie is `SameSite=Lax`, because
+/// a page of another site, that of the provider, sends the browser back.
 pub(super) fn attempt_cookie(origin: &str, login: &str, value: &str) -> String {
     let (name, rest) = (Cookie::Attempt.name(origin), attributes(origin));
     let age = if value.is_empty() { 0 } else { ATTEMPT_SECONDS };
