@@ -284,7 +284,7 @@ impl<F: LogFile> UniversalLog<F> {
         let error = Error::new(ErrorKind::LimitExceeded, End::Sink, operation).file(&begin.path);
         Err(error
             .cause(format!(
-                "the file has {objects} objects, and a log of the method {} numbers 2^32 objects",
+                "the file has {objects} objects, and the log method {} has numbers for only 2^32",
                 method.word()
             ))
             .remedy("use larger objects, or another method of the log"))

@@ -305,7 +305,7 @@ impl Provider {
         if !is_expected && (issuer.is_some() || discovery.names_itself) {
             return Err(self.error(
                 ErrorKind::Unauthorized,
-                "the answer is not of this provider (iss)",
+                "the answer comes from another provider (iss)",
             ));
         }
         let answer = self.exchange(&discovery, attempt, code).await?;

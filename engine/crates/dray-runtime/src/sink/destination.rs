@@ -347,8 +347,7 @@ fn refuse_form(request: &DestinationRequest) -> Result<()> {
     let operation = "create the object log";
     let error = Error::new(ErrorKind::Unsupported, End::Sink, operation);
     let cause = format!(
-        "the destination {} {why}, which holds only logs of the form {usual}, and {form} was \
-            requested",
+        "the destination {} {why}, so its log must have the form {usual}, and {form} was requested",
         request.words
     );
     Err(error
