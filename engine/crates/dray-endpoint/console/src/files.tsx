@@ -42,7 +42,7 @@ function Files({ files, more }: { files: LiveFile[]; more: number }): JSX.Elemen
   return (
     <>
       <Table columns={words.columns} rows={rows} label={words.heading} numbers={[3]} />
-      {more > 0 && <p class="hint">{words.more(count(more))}</p>}
+      {more > 0 && <p class="hint">{words.more(more, count(more))}</p>}
     </>
   );
 }
@@ -104,7 +104,7 @@ function Row({ folder, isOpen, isCurrent, toggle, focused }: RowProps): JSX.Elem
       <Name of={folder.name} /> <Part done={sums.bytes_done} all={sums.bytes} />{" "}
       <span class="hint">
         {words.sums(count(sums.files_done), count(sums.files), bytes(sums.bytes))}
-        {sums.folders_more > 0 && `, ${words.foldersMore(count(sums.folders_more))}`}
+        {sums.folders_more > 0 && `, ${words.foldersMore(sums.folders_more, count(sums.folders_more))}`}
       </span>
       {sums.failed > 0 && (
         <span class="bad"> {words.failed(count(sums.failed), bytes(sums.bytes_failed))}</span>

@@ -1,7 +1,7 @@
 // The choice of the endpoint of a pane, and the token for another endpoint.
 
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { asCallError, type Api, type CallError } from "./api";
 import { Alert } from "./parts";
 import { text } from "./strings";
@@ -41,10 +41,13 @@ export function EndpointChoice(props: Props): JSX.Element | null {
   const { api, peers, open, far, opened, choose } = props;
   const [asked, setAsked] = useState<Peer | null>(null);
   const [error, setError] = useState<CallError | null>(null);
+  // The name of the peer that the user selected last. An answer about another peer is late.
+  const selected = useRef("");
   if (peers.length === 0) return null;
   const select = (name: string): void => {
     const peer = peers.find((each) => each.name === name) ?? null;
     const known = peer && open.get(peer.name);
+    selected.current = name;
     setError(null);
     setAsked(peer && !known ? peer : null);
     if (!peer || known) choose(known ?? null);
@@ -52,12 +55,13 @@ export function EndpointChoice(props: Props): JSX.Element | null {
   async function enter(peer: Peer, token: string): Promise<void> {
     try {
       const found = await api.open(peer, token);
+      opened(found);
+      if (selected.current !== peer.name) return;
       setError(null);
       setAsked(null);
-      opened(found);
       choose(found);
     } catch (failed) {
-      setError(asCallError(failed));
+      if (selected.current === peer.name) setError(asCallError(failed));
     }
   }
   return (

@@ -247,11 +247,13 @@ export const text = {
     none: "No file is under way now.",
     unreported: "The session has not reported its files yet.",
     columns: ["File", "State", "Durable", "Size"],
-    more: (count: string) => `${count} more files are under way or wait.`,
+    more: (count: number, shown: string) =>
+      count === 1 ? "1 more file is under way." : `${shown} more files are under way.`,
     tree: "Folders",
     root: "the whole transfer",
     sums: (done: string, files: string, size: string) => `${done} of ${files} files, ${size}`,
-    foldersMore: (count: string) => `with ${count} folders that have no row`,
+    foldersMore: (count: number, shown: string) =>
+      count === 1 ? "including 1 folder without a row" : `including ${shown} folders without a row`,
     failed: (count: string, size: string) => `${count} failed (${size})`,
   },
   site: {
@@ -340,7 +342,7 @@ export const text = {
     peerToken: (name: string) => `Token for ${name}`,
     peerHint:
       "This endpoint passes the token on to the other endpoint, and does not keep it. Use a token " +
-      "with few rights and a short life.",
+      "with few rights and a short lifetime.",
     connect: "Connect",
     bothFar: "The source or the destination must be at this endpoint.",
     root: "Root",
