@@ -74,6 +74,7 @@ def open_login(
         )
         secret = folder / "secret"
         secret.write_text(f"{SECRET}\n", encoding="utf-8")
+        secret.chmod(0o600)
         more = {} if is_public else {"secret_file": str(secret)}
         rules = [
             {"issuer": "https://a", "subject": "*", "owner": "*"},

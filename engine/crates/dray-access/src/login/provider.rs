@@ -16,6 +16,7 @@ use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, Result};
 use hyper::Method;
 use serde_json::{Map, Value};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -91,6 +92,14 @@ fn encoded_text(text: &str) -> Result<String> {
 fn read_secret(path: &Path) -> Result<String> {
     let operation = || format!("read the secret of the login's client {}", path.display());
     let remedy = "correct secret_file in [[ui.login]], or the mode of the file";
+    let mode = std::fs::metadata(path).map(|metadata| metadata.permissions().mode());
+    if mode.is_ok_and(|mode| mode & 0o007 != 0) {
+        return Err(
+            Error::new(ErrorKind::PermissionDenied, End::Here, operation())
+                .cause("the mode of the file lets every user read or write the file")
+                .remedy("run chmod o= on the file, and get a new secret from the provider"),
+        );
+    }
     let bytes = super::super::keys::read(path).map_err(|error| {
         Error::new(error.kind, End::Here, operation())
             .cause(error.cause)

@@ -3,6 +3,7 @@ use crate::Rights;
 use dray_auth::LoggedIn;
 use dray_config::Config;
 use dray_core::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 
 const ISSUER: &str = "https://iam.example";
 
@@ -81,15 +82,34 @@ fn a_parameter_of_an_answer_occurs_once() {
     assert!(ProviderAnswer::parse("state=a&code=x&state=a").is_err());
 }
 
-#[test]
-fn an_unknown_secret_file_is_named() {
-    let text = "name = \"a.example\"\nstate = \"/s\"\n[[root]]\nname = \"data\"\npath = \"/data\"\n\
+/// Returns the error of the logins of an endpoint with this secret of the client.
+fn error_with_secret(file: &std::path::Path) -> String {
+    let text = format!(
+        "name = \"a.example\"\nstate = \"/s\"\n[[root]]\nname = \"data\"\npath = \"/data\"\n\
          [ui]\nenabled = true\nurl = \"https://a.example\"\n\
          [[ui.login]]\nid = \"iam\"\nissuer = \"https://iam.example\"\nclient = \"dray\"\n\
-         secret_file = \"/nowhere/secret\"\n\
-         [[ui.login.grants]]\ngroup = \"cms\"\nscope = \"storage.read:/data\"\n";
-    let config = Config::parse("test", text).expect("good");
-    let error = Logins::open(&config).err().expect("refused").to_string();
+         secret_file = \"{}\"\n\
+         [[ui.login.grants]]\ngroup = \"cms\"\nscope = \"storage.read:/data\"\n",
+        file.display()
+    );
+    let config = Config::parse("test", &text).expect("good");
+    let error = Logins::open(&config).err().expect("refused");
+    error.to_string()
+}
+
+#[test]
+fn an_unknown_secret_file_is_named() {
+    let error = error_with_secret("/nowhere/secret".as_ref());
     assert!(error.contains("/nowhere/secret"), "{error}");
     assert!(error.contains("secret_file"), "{error}");
+}
+
+#[test]
+fn a_secret_that_every_user_may_read_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("secret");
+    std::fs::write(&file, "a secret\n").expect("written");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).expect("set");
+    let error = error_with_secret(&file);
+    assert!(error.contains("every user"), "{error}");
 }
