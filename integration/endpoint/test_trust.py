@@ -107,8 +107,15 @@ def test_a_list_is_replaced_only_by_a_good_list(tmp_path: Path, mirror: tuple[Pa
     for folder, name, to in (("a", "other", "other.crl"), ("b", "ca", "forged.crl")):
         (tmp_path / folder).mkdir()
         Authority(tmp_path / folder, name).write_list(tmp_path / to)
+    (tmp_path / "c").mkdir()
+    second_authority = Authority(tmp_path / "c", "second")
+    shutil.copy(second_authority.file, site.trusted / "1b2c3d4e.0")
+    second_authority.write_list(tmp_path / "second.crl")
+    with_authority = second + (tmp_path / "a" / "other.crt").read_bytes()
     for wrong, reason in (
         (first, "older than the present list"),
+        ((tmp_path / "second.crl").read_bytes(), "but the present list is of"),
+        (with_authority, "holds a certificate beside the revocation list"),
         ((tmp_path / "other.crl").read_bytes(), "none of the trusted authorities"),
         ((tmp_path / "forged.crl").read_bytes(), "is wrong"),
         (second[: len(second) // 2], "revocation list"),

@@ -35,6 +35,10 @@ const FILE_PACE: Pace = Pace {
 /// would be accepted.
 pub(super) const FILE_BYTES_MAX: u64 = 16 << 20;
 
+/// Start of the names of temporary files in a folder of fetched files. A crash may leave such a
+/// file.
+pub(super) const TEMPORARY: &str = ".new-";
+
 /// Path of the document that names the URL of an issuer's keys (OpenID Connect Discovery 1.0,
 /// section 4).
 const DISCOVERY: &str = "/.well-known/openid-configuration";
@@ -213,7 +217,8 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     Ok(all)
 }
 
-/// Returns the sorted files in the folder `path`. If `path` is a file, returns `path` itself.
+/// Returns the sorted files in the folder `path`, without temporary files. If `path` is a file,
+/// returns `path` itself.
 pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -226,8 +231,11 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>> {
     };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(path).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path.is_file() {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let is_temporary = name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes());
+        let path = entry.path();
+        if !is_temporary && path.is_file() {
             files.push(path);
         }
     }
@@ -248,7 +256,7 @@ pub fn authorities(path: Option<&Path>) -> Result<Authority> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FILE_BYTES_MAX, keys_missing, read};
+    use super::{FILE_BYTES_MAX, TEMPORARY, files, keys_missing, read};
     use dray_config::Config;
 
     #[test]
@@ -261,6 +269,17 @@ mod tests {
         file.set_len(FILE_BYTES_MAX + 1).expect("grown");
         let error = read(&path).expect_err("too large");
         assert!(error.cause.contains("more than"), "{error}");
+    }
+
+    #[test]
+    fn a_temporary_file_that_a_crash_has_left_is_not_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let good = folder.path().join("ca.pem");
+        let left = folder.path().join(format!("{TEMPORARY}a1b2c3"));
+        for path in [&good, &left] {
+            std::fs::write(path, "").expect("written");
+        }
+        assert_eq!(files(folder.path()).expect("read"), [good]);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 mod check;
 mod fetch;
 
-use crate::keys::{FILE_BYTES_MAX, certificates, files};
+use crate::keys::{FILE_BYTES_MAX, TEMPORARY, certificates, files};
 use crate::now;
 use dray_auth::x509::Validity;
 use dray_config::{Config, TrustKind};
@@ -227,7 +227,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let replaced = || -> io::Result<()> {
         let mut file = tempfile::Builder::new()
-            .prefix(".new-")
+            .prefix(TEMPORARY)
             .permissions(Permissions::from_mode(MODE))
             .tempfile_in(folder)?;
         file.write_all(bytes)?;

@@ -49,12 +49,23 @@ fn facts_of(bytes: &[u8]) -> Result<ListFacts> {
     list_facts(&list_in(bytes)?)
 }
 
-/// Refuses a list that is older than the present list of the same authority. Otherwise an attacker
-/// on the network could bring back a list from before a revocation.
+/// Refuses a list that is older than the present list, or of another authority. Otherwise an
+/// attacker on the network could bring back a list from before a revocation, or remove the list of
+/// an authority.
 fn check_order(new: &ListFacts, old: Option<&ListFacts>) -> Result<()> {
-    let Some(old) = old.filter(|old| old.issuer == new.issuer) else {
+    let Some(old) = old else {
         return Ok(());
     };
+    if new.issuer != old.issuer {
+        return Err(wrong(
+            "check the revocation list",
+            format!(
+                "the fetched list is of {}, but the present list is of {}",
+                new.issuer, old.issuer
+            ),
+            "correct the URL, or remove the present list if the authority has a new name",
+        ));
+    }
     if new.validity.not_before < old.validity.not_before {
         return Err(wrong(
             "check the revocation list",
@@ -102,10 +113,17 @@ fn first_to_expire(certificates: &[CertificateDer<'_>]) -> Result<Validity> {
     first.ok_or_else(|| malformed("the file holds no certificate".to_owned()))
 }
 
-/// Returns the only revocation list of a file, in DER.
+/// Returns the only revocation list of a file, in DER. The signature of the list does not cover the
+/// rest of a PEM file. So the file must hold no certificate, because all certificates in a folder of
+/// authorities are trusted.
 fn list_in(bytes: &[u8]) -> Result<CertificateRevocationListDer<'_>> {
     if bytes.first() == Some(&DER_SEQUENCE) {
         return Ok(bytes.into());
+    }
+    if CertificateDer::pem_slice_iter(bytes).any(|found| found.is_ok()) {
+        return Err(no_list(
+            "the file holds a certificate beside the revocation list".to_owned(),
+        ));
     }
     let lists: Vec<_> = CertificateRevocationListDer::pem_slice_iter(bytes)
         .collect::<std::result::Result<_, _>>()
