@@ -107,16 +107,11 @@ def test_a_list_is_replaced_only_by_a_good_list(tmp_path: Path, mirror: tuple[Pa
     for folder, name, to in (("a", "other", "other.crl"), ("b", "ca", "forged.crl")):
         (tmp_path / folder).mkdir()
         Authority(tmp_path / folder, name).write_list(tmp_path / to)
-    (tmp_path / "c").mkdir()
-    second_authority = Authority(tmp_path / "c", "second")
-    shutil.copy(second_authority.file, site.trusted / "1b2c3d4e.0")
-    second_authority.write_list(tmp_path / "second.crl")
     with_authority = second + (tmp_path / "a" / "other.crt").read_bytes()
     for wrong, reason in (
         (first, "older than the present list"),
-        ((tmp_path / "second.crl").read_bytes(), "but the present list is of"),
         (with_authority, "holds a certificate beside the revocation list"),
-        ((tmp_path / "other.crl").read_bytes(), "none of the trusted authorities"),
+        ((tmp_path / "other.crl").read_bytes(), "none of the expected authorities"),
         ((tmp_path / "forged.crl").read_bytes(), "is wrong"),
         (second[: len(second) // 2], "revocation list"),
         (b"<html>503 try again later</html>", "0 revocation lists"),
@@ -133,6 +128,27 @@ def test_a_list_is_replaced_only_by_a_good_list(tmp_path: Path, mirror: tuple[Pa
     assert str(site.list) in ended.stderr, ended
     assert "malformed" in ended.stderr, ended
     assert [file.name for file in site.folder.iterdir()] == [site.list.name]
+
+
+def test_the_list_of_another_trusted_authority_takes_no_place(
+    tmp_path: Path, mirror: tuple[Path, str]
+) -> None:
+    site = Site(tmp_path, mirror)
+    (tmp_path / "second").mkdir()
+    second = Authority(tmp_path / "second", "second")
+    shutil.copy(second.file, site.trusted / "1b2c3d4e.0")
+    second.write_list(site.served / "own.crl")
+    (item,) = site.update(1)
+    assert "none of the expected authorities" in item["reason"], item
+    assert not site.list.exists()
+    # A source without an authority beside it may be of every authority, but of the same one always.
+    (site.trusted / f"{HASH}.crl_url").rename(site.trusted / "any.crl_url")
+    (item,) = site.update(0)
+    kept = (site.folder / "any.r0").read_bytes()
+    site.publish()
+    (item,) = site.update(1)
+    assert "but the present list is of /DC=org/DC=dray/CN=second" in item["reason"], item
+    assert (site.folder / "any.r0").read_bytes() == kept
 
 
 def test_an_expired_list_is_refused_and_an_old_one_is_warned_of(

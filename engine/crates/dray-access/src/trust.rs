@@ -94,6 +94,8 @@ struct Wanted {
     kind: TrustKind,
     urls: Vec<String>,
     ca: Option<PathBuf>,
+    /// The only authorities that may sign the list. Empty if every trusted authority may.
+    signers: Vec<CertificateDer<'static>>,
 }
 
 /// Fetches all files of the section `[trust]`. Calls `tell` with the report about each file. A file
@@ -111,6 +113,7 @@ pub fn update(config: &Config, mut tell: impl FnMut(&Item)) -> Result<()> {
             kind: source.kind,
             urls: vec![source.url.clone()],
             ca: source.ca.clone(),
+            signers: Vec::new(),
         });
     }
     if let Some(igtf) = &config.trust.crl_urls {
@@ -120,6 +123,7 @@ pub fn update(config: &Config, mut tell: impl FnMut(&Item)) -> Result<()> {
                 kind: TrustKind::Crl,
                 urls,
                 ca: None,
+                signers: signers(igtf, &stem)?,
             });
         }
     }
@@ -135,6 +139,7 @@ pub fn update(config: &Config, mut tell: impl FnMut(&Item)) -> Result<()> {
     for one in &wanted {
         // Read the authorities again for each list: an earlier file may have changed them.
         let authorities = match one.kind {
+            TrustKind::Crl if !one.signers.is_empty() => one.signers.clone(),
             TrustKind::Crl => trusted(config, &folder)?,
             TrustKind::Authorities | TrustKind::Jwks => Vec::new(),
         };
@@ -254,6 +259,22 @@ fn trusted(config: &Config, folder: &Path) -> Result<Vec<CertificateDer<'static>
         all.extend(certificates(path)?);
     }
     Ok(all)
+}
+
+/// Returns the certificates of the authority of a file `NAME.crl_url`: those in the files `NAME.pem`
+/// and `NAME.0` beside it. Without them, the list of another authority could take the place of the
+/// fetched list.
+fn signers(folder: &Path, name: &str) -> Result<Vec<CertificateDer<'static>>> {
+    let mut found = Vec::new();
+    // Authorities with the same hash have the endings `.0`, `.1` and so on.
+    let numbers = ('0'..='9').map(String::from);
+    for ending in std::iter::once("pem".to_owned()).chain(numbers) {
+        let file = folder.join(format!("{name}.{ending}"));
+        if file.is_file() {
+            found.extend(certificates(&file)?);
+        }
+    }
+    Ok(found)
 }
 
 /// Returns the URLs in the files `NAME.crl_url` of a folder, by NAME. A distribution of the IGTF has

@@ -53,7 +53,7 @@ pub fn check_list<'a>(
     }
     if !is_known {
         return Err(refused(format!(
-            "the list is of {issuer}, which is none of the trusted authorities"
+            "the list is of {issuer}, which is none of the expected authorities"
         )));
     }
     if !is_signed {
@@ -129,7 +129,7 @@ mod tests {
         let forged = revocation_list(&name(CA), &other, "270131000000Z", &[]);
         assert!(refused(&forged).contains("the signature of /DC=org/CN=CA"));
         let strange = revocation_list(&name(&[("CN", "x")]), &own, "270131000000Z", &[]);
-        assert!(refused(&strange).contains("none of the trusted authorities"));
+        assert!(refused(&strange).contains("none of the expected authorities"));
         let mut changed = good.clone();
         let at = changed.len() / 2;
         changed[at] ^= 1;
