@@ -159,8 +159,9 @@ fn check_origin(url: &str) -> Result<(), Wrong> {
     if port == Some(usual) {
         return Err(wrong("but browsers omit the usual port: remove it"));
     }
-    if port.is_some_and(|port| port.parse::<u16>().is_err()) {
-        return Err(wrong("whose port is not a number"));
+    // Browsers write a port without leading zeros.
+    if port.is_some_and(|port| port.starts_with('0') || port.parse::<u16>().is_err()) {
+        return Err(wrong("whose port is not a number of 1 to 65535"));
     }
     if !is_tls && !matches!(name, "localhost" | "127.0.0.1" | "[::1]") {
         return Err(wrong(

@@ -116,6 +116,7 @@ fn the_address_of_the_console_is_an_origin() {
         ("https://a.example:443", "usual port"),
         ("http://localhost:80", "usual port"),
         ("https://a.example:x", "not a number"),
+        ("https://a.example:04735", "not a number"),
         ("http://a.example:4736", "without TLS"),
         ("http://localhost.a.example:4736", "without TLS"),
     ] {
