@@ -191,28 +191,21 @@ impl Trust {
     /// all of them, also those that do not lead to the authority: another certificate of the same
     /// name could otherwise hide the certificate that a policy does not permit.
     fn check_policies(&self, signed: &[Parsed]) -> Result<()> {
-        for one in signed {
-            let (Ok(subject), Ok(issuer)) = (one.subject(), one.issuer()) else {
-                continue;
-            };
-            let mut own = (self.policies.iter())
-                .filter(|policy| policy.is_of(issuer.slash()))
-                .peekable();
-            let is_bound = own.peek().is_some() && subject != issuer;
-            if is_bound && !own.any(|policy| policy.permits(subject.slash())) {
-                let cause = format!(
-                    "the signing policy of {} does not permit {}",
-                    shown(issuer.slash()),
-                    one.words()
-                );
-                return Err(refused(
-                    cause,
-                    "use a certificate of another authority, or ask the endpoint's administrator \
-                        to install the authority's newest signing policy",
-                ));
-            }
+        if self.policies.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let mut links = Vec::with_capacity(signed.len());
+        for one in signed {
+            let name = der::only(one.subject_der(), der::SEQUENCE).map(|name| name.content);
+            let mut anchors = self.anchors.iter();
+            links.push(policy::Link {
+                // A certificate without a name could hide the authority above it, so it is refused.
+                subject: one.subject()?,
+                issuer: one.issuer()?,
+                is_trusted: anchors.any(|one| name == Some(one.anchor.subject.as_ref())),
+            });
+        }
+        policy::check(&self.policies, &links)
     }
 
     /// Identifies a client. `chain` has the certificates that the client presented, in DER, with

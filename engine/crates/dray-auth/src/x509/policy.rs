@@ -11,6 +11,7 @@
 //!
 //! A `*` in a subject stands for any text, and a `?` for one character.
 
+use super::Subject;
 use crate::escape::{misconfigured, shown};
 use dray_core::Result;
 
@@ -87,6 +88,70 @@ impl SigningPolicy {
         let mut patterns = self.subjects.iter();
         patterns.any(|pattern| matches(&pattern.chars().collect::<Vec<_>>(), &subject))
     }
+}
+
+/// The names in a certificate that an authority has signed.
+pub(super) struct Link {
+    pub(super) subject: Subject,
+    pub(super) issuer: Subject,
+    /// True if the subject has the name of a trusted authority.
+    pub(super) is_trusted: bool,
+}
+
+/// Checks that the policies permit the subjects of all certificates.
+///
+/// # Errors
+/// [`Unauthorized`](dray_core::ErrorKind::Unauthorized) with the authority and the subject.
+pub(super) fn check(policies: &[SigningPolicy], links: &[Link]) -> Result<()> {
+    let signed = links.iter().filter(|link| link.subject != link.issuer);
+    for link in signed {
+        let subject = link.subject.slash();
+        for authority in binding(policies, &link.issuer, links) {
+            let authority = authority.slash();
+            let mut own = policies.iter().filter(|policy| policy.is_of(authority));
+            if !own.any(|policy| policy.permits(subject)) {
+                let cause = format!(
+                    "the signing policy of {} does not permit the certificate of {}",
+                    shown(authority),
+                    shown(subject)
+                );
+                return Err(super::refused(
+                    cause,
+                    "use a certificate of another authority, or ask the endpoint's administrator \
+                        to install the authority's newest signing policy",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the authorities whose policies limit the subjects of `issuer`. If `issuer` has no policy
+/// and is not trusted itself, these are the authorities that have certified it. Otherwise an
+/// authority could evade its policy with an authority of its own.
+fn binding<'a>(
+    policies: &[SigningPolicy],
+    issuer: &'a Subject,
+    links: &'a [Link],
+) -> Vec<&'a Subject> {
+    let mut names = vec![issuer];
+    let mut bound = Vec::new();
+    let mut next = 0;
+    // Each name is looked at once, and a chain has few names.
+    while let Some(name) = names.get(next).copied() {
+        next += 1;
+        if policies.iter().any(|policy| policy.is_of(name.slash())) {
+            bound.push(name);
+            continue;
+        }
+        for link in links {
+            let is_above = link.subject == *name && !link.is_trusted;
+            if is_above && !names.contains(&&link.issuer) {
+                names.push(&link.issuer);
+            }
+        }
+    }
+    bound
 }
 
 fn refused(cause: &str) -> dray_core::Error {

@@ -297,8 +297,15 @@ fn a_signing_policy_binds_every_authority_of_the_chain() {
     };
     for chain in [plain.as_slice(), hidden.as_slice()] {
         assert!(with(&[], chain).is_ok());
-        assert!(with(&[("Root", "Sub"), ("Sub", "Al*")], chain).is_ok());
-        assert!(with(&[("Root", "x"), ("Root", "S?b")], chain).is_ok());
+        assert!(with(&[("Root", "Sub"), ("Sub", "*")], chain).is_ok());
+        assert!(with(&[("Root", "x"), ("Root", "S?b"), ("Sub", "*")], chain).is_ok());
+        // The policy of an authority also limits the authorities below it that have no policy.
+        assert_refused(
+            with(&[("Root", "Sub")], chain),
+            "the signing policy of /DC=org/CN=Root does not permit the certificate of \
+                /DC=org/CN=Alice",
+        );
+        assert!(with(&[("Root", "*")], chain).is_ok());
         assert_refused(
             with(&[("Sub", "Bob")], chain),
             "the signing policy of /DC=org/CN=Sub does not permit the certificate of \
@@ -309,6 +316,7 @@ fn a_signing_policy_binds_every_authority_of_the_chain() {
             "of /DC=org/CN=Root does not permit",
         );
     }
+    assert!(with(&[("Root", "Sub"), ("Sub", "Al*")], &plain).is_ok());
     // A policy of an authority that signs nothing here does not matter.
     assert!(with(&[("Alice", "x")], &plain).is_ok());
     let mut trust = keys.trust(Revocation::default());
