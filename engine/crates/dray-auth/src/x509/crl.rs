@@ -1,6 +1,6 @@
 //! Checks a revocation list before it is stored: its form, its signature and its dates.
 
-use super::{Subject, Trust, Validity, misconfigured, parse, shown};
+use super::{Parsed, Subject, Trust, Validity, misconfigured, parse, shown};
 use dray_core::{Error, Result};
 use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
@@ -48,7 +48,7 @@ pub fn check_list<'a>(
         if parsed.subject_der() == list.issuer().as_raw() {
             is_known = true;
             let key = &parsed.certificate.tbs_certificate.subject_pki;
-            is_signed |= list.verify_signature(key).is_ok();
+            is_signed |= may_sign_lists(&parsed) && list.verify_signature(key).is_ok();
         }
     }
     if !is_known {
@@ -64,6 +64,17 @@ pub fn check_list<'a>(
     match facts.validity.problem(now) {
         Some(problem) => Err(refused(format!("the list of {issuer} {problem}"))),
         None => Ok(facts),
+    }
+}
+
+/// Returns false if the key usage of an authority excludes the signing of lists (RFC 5280, section
+/// 4.2.1.3). The certificate checks refuse a list of such an authority, so the list must not replace
+/// a usable one.
+fn may_sign_lists(authority: &Parsed<'_>) -> bool {
+    match authority.certificate.key_usage() {
+        Ok(Some(usage)) => usage.value.crl_sign(),
+        Ok(None) => true,
+        Err(_) => false,
     }
 }
 
