@@ -154,6 +154,7 @@ pub(super) fn server_of<'a>(url: &'a str, ca: Option<&Path>) -> Result<Option<(C
         trust: Trust::Authority(authorities(ca)?),
         identity: None,
         token: None,
+        answer_bytes_max: dray_client::ANSWER_BYTES_MAX,
         kept: Keeper::default(),
     };
     Ok(Some((client, if path.is_empty() { "/" } else { path })))

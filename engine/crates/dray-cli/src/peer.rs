@@ -158,6 +158,7 @@ pub(crate) fn client(who: &Who, address: &str) -> Result<Client> {
         trust: trust(who, address)?,
         identity: identity(who)?,
         token,
+        answer_bytes_max: dray_client::ANSWER_BYTES_MAX,
         kept: Keeper::default(),
     })
 }

@@ -209,6 +209,7 @@ fn watch(client: &Client, id: &str, json: bool) -> Result<Answer<Transfer>> {
     let drawn = bar.clone();
     // The long poll of `wait` does not answer when only counters change.
     let other = Client {
+        answer_bytes_max: dray_client::ANSWER_BYTES_MAX,
         kept: dray_client::Keeper::default(),
         ..client.clone()
     };

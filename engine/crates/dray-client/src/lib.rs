@@ -34,7 +34,7 @@ use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 
 /// Maximum size of an answer in bytes: a page of a thousand transfers, and a margin.
-const ANSWER_BYTES_MAX: usize = 32 << 20;
+pub const ANSWER_BYTES_MAX: usize = 32 << 20;
 
 /// Timeout for connecting. The time includes the name lookup and the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -137,6 +137,9 @@ pub struct Client {
     pub identity: Option<Arc<Identity>>,
     /// The bearer token that the client presents, if any.
     pub token: Option<String>,
+    /// Maximum size of an answer in bytes, usually [`ANSWER_BYTES_MAX`]. The parsed answer may take
+    /// sixteen times as much memory.
+    pub answer_bytes_max: usize,
     /// The idle connection that [`Client::call_and_wait`] uses for the next call.
     pub kept: Keeper,
 }
@@ -391,7 +394,7 @@ impl Client {
             .map_err(|error| CallOutcome::not_sent(self.error(ErrorKind::InvalidRequest, error)))?;
         let answer = sender.send_request(request).await.map_err(lost)?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect();
+        let body = Limited::new(answer.into_body(), self.answer_bytes_max).collect();
         let body = body.await.map_err(|error| CallOutcome::Lost {
             error: self.error(ErrorKind::Unreachable, error),
             may_be_done: true,

@@ -14,8 +14,13 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Maximum number of concurrent calls. Each answer takes up to 32 MiB of memory.
+/// Maximum number of concurrent calls.
 const CALLS_MAX: usize = 8;
+
+/// Maximum size of an answer in bytes. A page of 1000 names of 255 bytes has less than 1 MiB. All
+/// calls together use at most a few hundred MiB for parsed answers, even if a peer sends answers
+/// that take much memory.
+const ANSWER_BYTES_MAX: usize = 2 << 20;
 
 /// Maximum time of one call, with the time to connect.
 const CALL_TIME: Duration = Duration::from_secs(30);
@@ -108,6 +113,7 @@ impl Peers {
             trust,
             identity: None,
             token: Some(call.token.0.clone()),
+            answer_bytes_max: ANSWER_BYTES_MAX,
             kept: Keeper::default(),
         };
         let called = client.call(call.method, call.path, call.body);

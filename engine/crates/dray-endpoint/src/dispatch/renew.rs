@@ -140,6 +140,7 @@ fn renew(
         trust,
         identity: Some(shared.runner.identity()),
         token: None,
+        answer_bytes_max: dray_client::ANSWER_BYTES_MAX,
         kept: Keeper::default(),
     };
     let body = json!({"ticket": place.ticket});
