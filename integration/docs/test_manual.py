@@ -21,7 +21,7 @@ MKDOCS = ROOT / ".tools" / "manual" / "bin" / "mkdocs"
 CONFIG = ROOT / "tools" / "manual" / "mkdocs.yml"
 #: An element that loads a file when a page is shown, with the address of the file.
 LOADED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=\"([^\"]*)\"")
-SEARCH_SECONDS = 20.0
+SEARCH_SECONDS = 60.0
 
 pytestmark = [
     pytest.mark.slow,

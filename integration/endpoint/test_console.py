@@ -263,6 +263,7 @@ def test_thousands_of_transfers_need_few_elements(
     chromium.type_text("#filter-search", "n00042")
     chromium.wait_text(f"1 of {MANY} transfers")
     # The keyboard alone opens a transfer.
+    chromium.wait("document.querySelector('.row a') !== null")
     chromium.run("document.querySelector('.row a').focus()")
     chromium.press("\ue007")
     chromium.wait("location.hash === '#/transfers/n00042'")

@@ -125,8 +125,11 @@ pub(crate) fn run(words: impl Iterator<Item = OsString>) -> Result<()> {
 }
 
 fn carry(words: impl Iterator<Item = OsString>) -> Result<()> {
+    // Read the request first. If this process ended with the request unread, the plug-in would report
+    // its failed write instead of the error of the configuration.
+    let request = read_request(stdin().lock());
     let config = read_words(words)?;
-    let request = read_request(stdin().lock())?;
+    let request = request?;
     let url = HttpUrl::read(request.url.as_bytes())?
         .ok_or_else(|| invalid("the URL of the other end is not the URL of a web server"))?;
     if let Some(query) = &url.query {
