@@ -380,15 +380,20 @@ if needs_airflow; then
     fi
 fi
 
+# Fills the environment NAME in the folder with the packages of a list, if the list has changed.
+fill() {
+    local name=$1 folder=$2 list=$3 wanted
+    wanted="$place $(cksum <"$list")"
+    [ ! -x "$folder/bin/python" ] || [ "$(cat "$folder/dray-stamp" 2>/dev/null)" != "$wanted" ] || return 0
+    say "filling .tools/$name from tools/requirements-$name.txt"
+    rm -rf "$folder"
+    "$python" -m venv "$folder"
+    install_many "$folder/bin/python" --requirement "$list"
+    printf '%s\n' "$wanted" >"$folder/dray-stamp"
+}
+
 if is_for_tests; then
-    stamp="$place $(cksum <"$requirements_rucio")"
-    if [ ! -x "$rucio/bin/python" ] || [ "$(cat "$rucio/dray-stamp" 2>/dev/null)" != "$stamp" ]; then
-        say "filling .tools/rucio from tools/requirements-rucio.txt"
-        rm -rf "$rucio"
-        "$python" -m venv "$rucio"
-        install_many "$rucio/bin/python" --requirement "$requirements_rucio"
-        printf '%s\n' "$stamp" >"$rucio/dray-stamp"
-    fi
+    fill rucio "$rucio" "$requirements_rucio"
     stamp="$root $(cksum <"$requirements_fts")"
     if [ ! -x "$fts/bin/python" ] || [ "$(cat "$fts/dray-stamp" 2>/dev/null)" != "$stamp" ]; then
         say "filling .tools/fts from tools/requirements-fts.txt"
@@ -401,25 +406,11 @@ if is_for_tests; then
             say "cannot install the stock client of FTS"
         fi
     fi
-    stamp="$place $(cksum <"$requirements_sbom")"
-    if [ ! -x "$sbom/bin/python" ] || [ "$(cat "$sbom/dray-stamp" 2>/dev/null)" != "$stamp" ]; then
-        say "filling .tools/sbom from tools/requirements-sbom.txt"
-        rm -rf "$sbom"
-        "$python" -m venv "$sbom"
-        install_many "$sbom/bin/python" --requirement "$requirements_sbom"
-        printf '%s\n' "$stamp" >"$sbom/dray-stamp"
-    fi
+    fill sbom "$sbom" "$requirements_sbom"
 fi
 
 if is_for_tests || [ "$level" = manual ]; then
-    stamp="$place $(cksum <"$requirements_manual")"
-    if [ ! -x "$manual/bin/python" ] || [ "$(cat "$manual/dray-stamp" 2>/dev/null)" != "$stamp" ]; then
-        say "filling .tools/manual from tools/requirements-manual.txt"
-        rm -rf "$manual"
-        "$python" -m venv "$manual"
-        install_many "$manual/bin/python" --requirement "$requirements_manual"
-        printf '%s\n' "$stamp" >"$manual/dray-stamp"
-    fi
+    fill manual "$manual" "$requirements_manual"
 fi
 
 [ "$level" != bench ] || install_peers

@@ -13,6 +13,7 @@ from dray.client import Request
 from dray.testing.endpoints import Root
 from integration.endpoint.browser import EFFECT_SECONDS, POLL_SECONDS, needs_browser
 from integration.endpoint.console import keep_picture, log_in
+from integration.endpoint.tier_scene import MARKER, tier_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,20 +44,7 @@ def site(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
         Root("scratch", {"tier": "fast"}),
         Root("archive", {"tier": "slow"}),
     ]
-    tier = {
-        "name": "burst",
-        "fast": ["scratch"],
-        "slow": "archive",
-        "capacity": 64 * MIB,
-        "period": 600,
-        "write_max": "400MiB",
-        "write_min": "300MiB",
-        "read_max": "200MiB",
-        "read_min": "10MiB",
-        "versions": "{application}/{version}",
-        "complete": "marker:complete",
-        "owner": "alice",
-    }
+    tier = tier_keys(fast=["scratch"], slow="archive", capacity=64 * MIB)
     config = {
         "ui": {"enabled": True},
         "rate": f"{RATE}",
@@ -76,7 +64,7 @@ def fill(site: Endpoint) -> None:
     version = site.root(f"{APPLICATION}/7", root="scratch")
     version.mkdir(parents=True)
     (version / "part").write_bytes(bytes(3 * MIB))
-    (version / "complete").write_bytes(b"")
+    (version / MARKER).write_bytes(b"")
     now = dt.datetime.now(dt.timezone.utc)
     with site.client() as client, site.client(subject="bob") as other:
         client.submit(Request("/data/slow/big", "/data/slow/copy", id="slow", rate_max=MIB))

@@ -15,6 +15,7 @@ import yaml  # type: ignore[import-untyped]
 from dray.client import Place, Request
 from dray.testing.endpoints import Root
 from integration.endpoint.raw import ask
+from integration.endpoint.tier_scene import tier_keys
 from integration.harness import tree
 from integration.harness.program import ROOT
 
@@ -112,24 +113,6 @@ def queries() -> Iterator[Query]:
             yield Query(f"rule {rule['alert']}", rule["expr"], labels)
 
 
-def tier() -> dict[str, Any]:
-    """Return the configuration of a small tier."""
-    return {
-        "name": "burst",
-        "fast": ["scratch"],
-        "slow": "archive",
-        "capacity": 64 * MIB,
-        "period": 600,
-        "write_max": "400MiB",
-        "write_min": "300MiB",
-        "read_max": "200MiB",
-        "read_min": "10MiB",
-        "versions": "{application}/{version}",
-        "complete": "marker:complete",
-        "owner": "alice",
-    }
-
-
 def read(endpoint: Endpoint) -> Exposed:
     """Read the metrics of an endpoint."""
     answer = ask(endpoint, "GET", "/metrics")
@@ -158,7 +141,7 @@ def test_every_query_finds_its_metrics_at_a_real_endpoint(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
     roots = [Root("data"), Root("scratch", {"tier": "fast"}), Root("archive", {"tier": "slow"})]
-    config = {"metrics": {"open": True}, "tier": [tier()]}
+    config = {"metrics": {"open": True}, "tier": [tier_keys(fast=["scratch"], slow="archive")]}
     a = start_endpoint("a", roots=roots, config=config)
     b = start_endpoint("b", config={"metrics": {"open": True}})
     tree.make_file(a.root("x"), 8 * MIB, seed=1)

@@ -19,14 +19,13 @@ END_SECONDS = 90.0
 MARKER = "COMPLETE"
 
 
-def start_tier(start_endpoint: Callable[..., Endpoint], **changes: Any) -> Endpoint:  # noqa: ANN401
-    """Start an endpoint with a tier of 32 MiB. The arguments change keys of the tier."""
-    tier = {
+def tier_keys(**changes: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return the configuration of a tier of 32 MiB. The arguments change its keys."""
+    return {
         "name": "burst",
         "fast": ["fast"],
         "slow": "slow",
         "capacity": 32 * MIB,
-        "watermark": 1.0,
         "period": 600,
         "write_max": "400MiB",
         "write_min": "300MiB",
@@ -37,6 +36,11 @@ def start_tier(start_endpoint: Callable[..., Endpoint], **changes: Any) -> Endpo
         "owner": "alice",
         **changes,
     }
+
+
+def start_tier(start_endpoint: Callable[..., Endpoint], **changes: Any) -> Endpoint:  # noqa: ANN401
+    """Start an endpoint with a tier of 32 MiB. The arguments change keys of the tier."""
+    tier = tier_keys(**{"watermark": 1.0, **changes})
     roots = [Root("fast", {"tier": "fast"}), Root("slow", {"tier": "slow"})]
     return start_endpoint("bb", roots=roots, config={"tier": [tier]})
 

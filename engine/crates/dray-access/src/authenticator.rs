@@ -2,7 +2,7 @@
 //! an owner. Checks the permissions of a principal (an authenticated caller) on a path.
 
 use super::keyring::Keyring;
-use super::keys::{certificates, files, keys_missing, read, source};
+use super::keys::{certificates, files, is_der, keys_missing, lists_in, read, source};
 use super::{Access, Action, Credentials, Future, OWN_PRINCIPAL, Principal, Rights, now};
 use dray_api::api_path::ApiPath;
 use dray_auth::jwk::KeySet;
@@ -22,9 +22,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Interval between checks of the files of authorities and revocation lists.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
-
-/// First byte of a certificate or a revocation list in DER form.
-const DER_SEQUENCE: u8 = 0x30;
 
 /// State of each file when it was read: path, size in bytes and modification time.
 type Seen = Vec<(PathBuf, u64, SystemTime)>;
@@ -403,16 +400,14 @@ fn revocation_lists(
         Err(error) if error.kind == ErrorKind::LimitExceeded && !is_list => return Ok(Vec::new()),
         read => read.map_err(|error| wrong(error.kind, error.cause))?,
     };
-    if bytes.first() == Some(&DER_SEQUENCE) {
-        return Ok(match is_list {
-            true => vec![bytes.into()],
-            false => Vec::new(),
-        });
+    if is_der(&bytes) && !is_list {
+        return Ok(Vec::new());
     }
-    let lists = CertificateRevocationListDer::pem_slice_iter(&bytes);
-    let lists: Vec<_> = lists
-        .collect::<std::result::Result<_, _>>()
-        .map_err(|error| wrong(ErrorKind::InvalidRequest, error.to_string()))?;
+    let lists: Vec<_> = lists_in(&bytes)
+        .map_err(|error| wrong(ErrorKind::InvalidRequest, error.to_string()))?
+        .into_iter()
+        .map(CertificateRevocationListDer::into_owned)
+        .collect();
     if lists.is_empty() && is_list {
         let cause = "the file holds no revocation list".to_owned();
         return Err(wrong(ErrorKind::InvalidRequest, cause));

@@ -10,8 +10,8 @@ use dray_config::Issuer;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_net::{Authority, Trust};
 use hyper::Method;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -195,6 +195,25 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
             ));
     }
     Ok(bytes)
+}
+
+/// Returns true for the content of a file in DER form: a certificate or a revocation list.
+pub(super) fn is_der(bytes: &[u8]) -> bool {
+    const DER_SEQUENCE: u8 = 0x30;
+    bytes.first() == Some(&DER_SEQUENCE)
+}
+
+/// Returns the revocation lists of a file in DER or PEM form. The content of a list is not checked.
+///
+/// # Errors
+/// If a PEM section is malformed.
+pub(super) fn lists_in(
+    bytes: &[u8],
+) -> std::result::Result<Vec<CertificateRevocationListDer<'_>>, pem::Error> {
+    match is_der(bytes) {
+        true => Ok(vec![bytes.into()]),
+        false => CertificateRevocationListDer::pem_slice_iter(bytes).collect(),
+    }
 }
 
 /// Returns all certificates of a PEM file, or of the PEM files in a folder, as DER.

@@ -33,7 +33,7 @@ fn tell(item: &Item) {
     let file = item.file.display();
     output::result(&format!("{} {file}", item.outcome.word()));
     if let Outcome::Kept(error) = &item.outcome {
-        output::problem(&format!("kept {file}: {error}"));
+        output::problem(&format!("cannot update {file}: {error}"));
     }
     if let Some(warning) = &item.warning {
         output::note(&format!("{file} {warning}"));

@@ -42,7 +42,7 @@ fn log(item: &Item) {
         Outcome::Updated => tracing::info!("updated the trusted file {file}"),
         Outcome::Unchanged => {}
         Outcome::Kept(error) => {
-            tracing::warn!("cannot update the trusted file {file}, which is kept: {error}");
+            tracing::warn!("cannot update the trusted file {file}: {error}");
         }
     }
     if let Some(warning) = &item.warning {

@@ -1,14 +1,12 @@
 //! Checks a fetched file before it replaces the present file.
 
+use crate::keys::lists_in;
 use dray_auth::jwk::KeySet;
 use dray_auth::x509::{ListFacts, Trust, Validity, check_list, list_facts, validity};
 use dray_config::TrustKind;
 use dray_core::{End, Error, ErrorKind, Result};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
-
-/// First byte of a revocation list in DER form.
-const DER_SEQUENCE: u8 = 0x30;
 
 /// Checks the content of a fetched file. `old` is the present file, and `authorities` are the
 /// trusted authorities. Returns the time in which the content is valid, if it has such a time.
@@ -117,17 +115,12 @@ fn first_to_expire(certificates: &[CertificateDer<'_>]) -> Result<Validity> {
 /// rest of a PEM file. So the file must hold no certificate, because all certificates in a folder of
 /// authorities are trusted.
 fn list_in(bytes: &[u8]) -> Result<CertificateRevocationListDer<'_>> {
-    if bytes.first() == Some(&DER_SEQUENCE) {
-        return Ok(bytes.into());
-    }
     if CertificateDer::pem_slice_iter(bytes).any(|found| found.is_ok()) {
         return Err(no_list(
             "the file holds a certificate beside the revocation list".to_owned(),
         ));
     }
-    let lists: Vec<_> = CertificateRevocationListDer::pem_slice_iter(bytes)
-        .collect::<std::result::Result<_, _>>()
-        .map_err(|error| no_list(error.to_string()))?;
+    let lists = lists_in(bytes).map_err(|error| no_list(error.to_string()))?;
     let count = lists.len();
     match <[_; 1]>::try_from(lists) {
         Ok([only]) => Ok(only),

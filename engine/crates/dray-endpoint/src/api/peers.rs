@@ -11,8 +11,8 @@ use dray_api::{
     EndpointAnswer, EntryList, ErrorAnswer, MintedTicket, PeerList, PeerListRequest, PeerQuery,
     PeerTicketRequest,
 };
+use dray_core::{End, Error, ErrorKind};
 use serde_json::json;
-use std::fmt::Write;
 use std::sync::Arc;
 
 type Shared = State<Arc<Api>>;
@@ -62,12 +62,15 @@ pub(super) async fn folder(
     Id(peer): Id,
     Body(request): Body<PeerListRequest>,
 ) -> Answer<Json<EntryList>> {
-    let (path, limit) = (quoted(&request.path), request.limit);
-    let mut path = format!("/v1/storage/list?path={path}&limit={limit}");
-    if let Some(cursor) = &request.cursor {
-        path.push_str("&cursor=");
-        path.push_str(&quoted(cursor));
-    }
+    let limit = request.limit.to_string();
+    let mut query = vec![("path", request.path.as_str()), ("limit", &limit)];
+    query.extend(request.cursor.as_deref().map(|cursor| ("cursor", cursor)));
+    let query = serde_html_form::to_string(&query).map_err(|error| {
+        Error::new(ErrorKind::InvalidRequest, End::Here, "list the folder of a peer")
+            .cause(error.to_string())
+            .remedy("correct the path or the cursor")
+    })?;
+    let path = format!("/v1/storage/list?{query}");
     let call = PeerCall {
         peer: &peer,
         token: &request.token,
@@ -105,19 +108,4 @@ pub(super) async fn ticket(
         body: Some(&body),
     };
     Ok((StatusCode::CREATED, Json(api.peers.ask(call).await?)))
-}
-
-/// Encodes a value of a query (RFC 3986, section 2.3).
-fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                quoted.push(char::from(byte));
-            }
-            // `write!` to a string cannot fail.
-            other => drop(write!(quoted, "%{other:02X}")),
-        }
-    }
-    quoted
 }
