@@ -45,6 +45,10 @@ const LATE_TIMES: u64 = 8;
 const STUCK_TIMES: u64 = 32;
 const STUCK_MIN: Duration = Duration::from_secs(5);
 
+/// Minimum number of operations that have ended in a round before the target may count as congested
+/// in this round. The first operation alone often takes an unusual time.
+const SAMPLES_MIN: u32 = 2;
+
 /// Initial number of consecutive fair rounds before the bound rises.
 const PATIENCE_MIN: u32 = 2;
 /// The number of fair rounds doubles, up to this maximum, each time the bound has risen too early.
@@ -148,8 +152,6 @@ struct TargetState {
     bound: Option<u32>,
     /// Number of operations that have ended in this round.
     ended: u32,
-    /// True after the first round.
-    is_judged: bool,
     fair_rounds: u32,
     patience: u32,
     /// True if the last change of the bound was an increase, which may have been too early.
@@ -284,18 +286,12 @@ impl Congestion {
             return false;
         };
         let seems_slow = || {
-            let (cost, usual) = state.cost.zip(self.usual)?;
+            let known = state.cost.filter(|_| state.ended >= SAMPLES_MIN);
+            let (cost, usual) = known.zip(self.usual)?;
             Some(cost.is_slow(usual))
         };
-        let may_be = || state.was_raised || (self.has_usual() && seems_slow().unwrap_or(false));
-        state.bound.is_some() || (self.targets.len() > 1 && may_be())
-    }
-
-    /// Returns true if at least half of the targets have ended a round. Before that, the median is
-    /// the duration of a few first operations, which take an unusual time.
-    fn has_usual(&self) -> bool {
-        let judged = self.targets.values().filter(|target| target.is_judged);
-        judged.count() * 2 >= self.targets.len()
+        let may_be = state.was_raised || seems_slow().unwrap_or(false);
+        state.bound.is_some() || (self.targets.len() > 1 && may_be)
     }
 
     /// Returns true if at least one target is congested.
@@ -375,7 +371,6 @@ impl Congestion {
             return;
         };
         known.ended = 0;
-        known.is_judged = true;
         if cost.is_slow(usual) {
             known.slow_round(self.most);
         } else if !cost.is_felt() || !cost.is_times(FAIR_TIMES, usual) {

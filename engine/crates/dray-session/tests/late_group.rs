@@ -363,7 +363,9 @@ fn the_first_sync_does_not_wait_for_the_first_objects_of_a_slow_target() {
             scene.write(file, Duration::from_millis(4));
         }
     }
-    scene.write(SLOW, Duration::from_millis(80));
+    for _ in 0..2 {
+        scene.write(SLOW, Duration::from_millis(80));
+    }
     scene.wait(INTERVAL);
     let mut syncs = scene.syncs();
     syncs.sort();
