@@ -45,10 +45,6 @@ const LATE_TIMES: u64 = 8;
 const STUCK_TIMES: u64 = 32;
 const STUCK_MIN: Duration = Duration::from_secs(5);
 
-/// Minimum number of operations that have ended in a round before the target may count as congested
-/// in this round. The first operation alone often takes an unusual time.
-const SAMPLES_MIN: u32 = 2;
-
 /// Initial number of consecutive fair rounds before the bound rises.
 const PATIENCE_MIN: u32 = 2;
 /// The number of fair rounds doubles, up to this maximum, each time the bound has risen too early.
@@ -122,16 +118,6 @@ impl Cost {
         self.each = mix(self.each, sample.each);
         self.whole = mix(self.whole, sample.whole);
         self.page = mix(self.page, sample.page);
-    }
-
-    /// Returns true if the operations take long enough to delay a transfer.
-    fn is_felt(self) -> bool {
-        Duration::from_nanos(self.each) >= SLOW_MIN
-    }
-
-    /// Returns true if a target with this cost is slow. `usual` is the cost of the median target.
-    fn is_slow(self, usual: Self) -> bool {
-        self.is_felt() && self.is_times(SLOW_TIMES, usual)
     }
 
     /// Returns true if this cost is at least `times` times the other cost, both per file and per
@@ -275,25 +261,6 @@ impl Congestion {
         bound.unwrap_or(self.most).min(self.most).max(1)
     }
 
-    /// Returns true if the target is congested or may be. A target may be congested if its
-    /// operations took several times as long as on the median target, although its first round has
-    /// not ended. It may also be congested after its bound has risen, until a round without a bound
-    /// was fair: with few concurrent operations, each operation of a slow target may take only as
-    /// long as one of many concurrent operations on a target that is not slow.
-    #[must_use]
-    pub fn may_be_congested(&self, target: TargetId) -> bool {
-        let Some(state) = self.targets.get(&target) else {
-            return false;
-        };
-        let seems_slow = || {
-            let known = state.cost.filter(|_| state.ended >= SAMPLES_MIN);
-            let (cost, usual) = known.zip(self.usual)?;
-            Some(cost.is_slow(usual))
-        };
-        let may_be = state.was_raised || seems_slow().unwrap_or(false);
-        state.bound.is_some() || (self.targets.len() > 1 && may_be)
-    }
-
     /// Returns true if at least one target is congested.
     #[must_use]
     pub fn has_congested(&self) -> bool {
@@ -371,9 +338,10 @@ impl Congestion {
             return;
         };
         known.ended = 0;
-        if cost.is_slow(usual) {
+        let is_felt = Duration::from_nanos(cost.each) >= SLOW_MIN;
+        if is_felt && cost.is_times(SLOW_TIMES, usual) {
             known.slow_round(self.most);
-        } else if !cost.is_felt() || !cost.is_times(FAIR_TIMES, usual) {
+        } else if !is_felt || !cost.is_times(FAIR_TIMES, usual) {
             known.fair_round(self.most);
         } else {
             known.fair_rounds = 0;

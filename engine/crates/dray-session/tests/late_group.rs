@@ -356,23 +356,6 @@ fn both_groups_are_synced_concurrently_if_the_store_permits_it() {
 }
 
 #[test]
-fn the_first_sync_does_not_wait_for_the_first_objects_of_a_slow_target() {
-    let mut scene = Scene::with(1000, true);
-    for _ in 0..3 {
-        for file in [FileIndex(0), FileIndex(1)] {
-            scene.write(file, Duration::from_millis(4));
-        }
-    }
-    for _ in 0..2 {
-        scene.write(SLOW, Duration::from_millis(80));
-    }
-    scene.wait(INTERVAL);
-    let mut syncs = scene.syncs();
-    syncs.sort();
-    assert_eq!(syncs, [vec![FileIndex(0), FileIndex(1)], vec![SLOW]]);
-}
-
-#[test]
 fn a_file_is_not_in_two_concurrent_syncs() {
     let mut scene = Scene::with(1000, true);
     scene.learn();

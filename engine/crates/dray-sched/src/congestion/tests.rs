@@ -115,22 +115,6 @@ fn a_slow_target_gets_one_operation_and_keeps_its_speed() {
 }
 
 #[test]
-fn a_target_may_be_congested_before_its_first_round_ends() {
-    let mut bench = Bench::new(&[10, 10, 10, 100]);
-    let slow = TargetId(3);
-    bench.run(millis(195));
-    assert!(!bench.congestion.may_be_congested(slow));
-    bench.run(millis(10));
-    assert_eq!(
-        (bench.done[3], bench.bound(3)),
-        (2, 4),
-        "in the first round"
-    );
-    assert!(bench.congestion.may_be_congested(slow));
-    assert!(!bench.congestion.may_be_congested(TargetId(0)));
-}
-
-#[test]
 fn a_recovered_target_is_unlimited_within_500_ms() {
     let mut bench = Bench::new(&[10, 10, 10, 100]);
     bench.run(Duration::from_secs(2));

@@ -70,13 +70,7 @@ impl Sink {
 
     /// Returns the group that objects of `target` belong to.
     pub(super) fn group_of(&self, target: TargetId) -> SyncGroup {
-        // The first sync of a transfer would otherwise wait for the first objects of a slow target,
-        // because the congestion control needs a round of operations to recognize the target. If
-        // the sink syncs one group at a time, a wrong guess would delay the objects.
-        let is_congested = match self.config.syncs_apart {
-            true => self.congestion.may_be_congested(target),
-            false => self.congestion.bound(target) < super::CONGESTED_OR_NOT,
-        };
+        let is_congested = self.congestion.bound(target) < super::CONGESTED_OR_NOT;
         match self.has_late_group() && is_congested {
             true => SyncGroup::Late,
             false => SyncGroup::Main,
