@@ -14,7 +14,6 @@ use dray_config::{Config, Tls};
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use ring::rand::SystemRandom;
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -406,7 +405,7 @@ fn revocation_lists(
     let lists: Vec<_> = lists_in(&bytes)
         .map_err(|error| wrong(ErrorKind::InvalidRequest, error.to_string()))?
         .into_iter()
-        .map(CertificateRevocationListDer::into_owned)
+        .map(|list| list.as_ref().to_vec().into())
         .collect();
     if lists.is_empty() && is_list {
         let cause = "the file holds no revocation list".to_owned();

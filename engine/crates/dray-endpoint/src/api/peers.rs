@@ -66,9 +66,13 @@ pub(super) async fn folder(
     let mut query = vec![("path", request.path.as_str()), ("limit", &limit)];
     query.extend(request.cursor.as_deref().map(|cursor| ("cursor", cursor)));
     let query = serde_html_form::to_string(&query).map_err(|error| {
-        Error::new(ErrorKind::InvalidRequest, End::Here, "list the folder of a peer")
-            .cause(error.to_string())
-            .remedy("correct the path or the cursor")
+        Error::new(
+            ErrorKind::InvalidRequest,
+            End::Here,
+            "list the folder of a peer",
+        )
+        .cause(error.to_string())
+        .remedy("correct the path or the cursor")
     })?;
     let path = format!("/v1/storage/list?{query}");
     let call = PeerCall {
