@@ -51,19 +51,24 @@ struct TakesOver {
 
 impl Hook for TakesOver {
     fn before(&self, call: &Call<'_>) -> Result<(), Error> {
-        if self.nth.load(Ordering::Acquire) == 0 {
-            if CHANGES.contains(&call.operation) {
-                let taken = *self.taken.lock().expect("whole");
-                let is_late = taken.is_some_and(|taken| taken.elapsed() >= FRESH);
-                self.late.fetch_add(u32::from(is_late), Ordering::AcqRel);
-                thread::sleep(SLOW);
-            }
-        } else if call.operation == self.operation && self.nth.load(Ordering::Acquire) == 1 {
+        // One atomic step: of several threads, exactly one makes the `nth` call.
+        let count_down = |left: u32| left.checked_sub(1);
+        let left = if call.operation == self.operation {
+            let counted = self
+                .nth
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, count_down);
+            counted.unwrap_or(0)
+        } else {
+            self.nth.load(Ordering::Acquire)
+        };
+        if call.operation == self.operation && left == 1 {
             take_over(&self.to);
             *self.taken.lock().expect("whole") = Some(Instant::now());
-            self.nth.store(0, Ordering::Release);
-        } else if call.operation == self.operation {
-            self.nth.fetch_sub(1, Ordering::AcqRel);
+        } else if left == 0 && CHANGES.contains(&call.operation) {
+            let taken = *self.taken.lock().expect("whole");
+            let is_late = taken.is_some_and(|taken| taken.elapsed() >= FRESH);
+            self.late.fetch_add(u32::from(is_late), Ordering::AcqRel);
+            thread::sleep(SLOW);
         }
         Ok(())
     }

@@ -299,7 +299,7 @@ fn every_call_of_the_reference_is_in_the_document() {
                 _ => continue,
             };
             let path = path.split(['?', ' ']).next().unwrap_or_default();
-            let path = path.replace("/ID", "/{id}");
+            let path = path.replace("/ID", "/{id}").replace("/NAME", "/{id}");
             if !path.starts_with('/') {
                 continue;
             }
