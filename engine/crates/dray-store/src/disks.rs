@@ -15,6 +15,7 @@
 
 mod control;
 mod find;
+mod folders;
 mod list;
 mod mark;
 mod partial;
@@ -36,6 +37,7 @@ use crate::types::{
 use dray_core::{
     ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums, TargetId,
 };
+use folders::FolderStates;
 use mark::Marks;
 use partial::Moved;
 use place::Placer;
@@ -84,6 +86,7 @@ struct Set {
     capabilities: Capabilities,
     placer: Arc<Placer>,
     moved: Arc<Moved>,
+    folders: FolderStates,
 }
 
 impl DisksStore {
@@ -137,6 +140,7 @@ impl DisksStore {
         Ok(Self(Arc::new(Set {
             placer: Arc::new(Placer::new(disks.len())),
             moved: Arc::default(),
+            folders: FolderStates::default(),
             disks,
             root: None,
             top: RelPath::root(),
@@ -193,6 +197,7 @@ impl DisksStore {
             capabilities: self.0.capabilities,
             placer: Arc::clone(&self.0.placer),
             moved: Arc::clone(&self.0.moved),
+            folders: FolderStates::default(),
         })))
     }
 }
@@ -334,6 +339,9 @@ impl Store for DisksStore {
     }
 
     fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
+        for disk in 0..self.0.disks.len() {
+            self.0.folders.note_changed(disk, path.clone());
+        }
         self.0
             .on_each_with(path, |store| store.set_directory(path, metadata))
     }
@@ -412,6 +420,7 @@ impl Store for DisksStore {
             disk.store
                 .remove(path)
                 .map_err(|error| self.0.on(at, error))?;
+            self.0.note_entry_changed(at, path);
         }
         Ok(())
     }

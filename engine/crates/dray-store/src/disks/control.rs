@@ -4,6 +4,8 @@ use super::Set;
 use crate::store::{ControlFile, Store};
 use crate::types::{ControlMode, SyncItem};
 use dray_core::{Error, ErrorKind, RelPath, Result};
+use std::panic::resume_unwind;
+use std::thread;
 
 impl Set {
     pub(super) fn open_control(
@@ -27,45 +29,112 @@ impl Set {
         opened.map_err(|error| self.on(0, error))
     }
 
-    /// Makes items durable. A folder is synced on each disk that has it.
+    /// Makes items durable. The disks are synced concurrently, so that the call takes as long as the
+    /// slowest disk. [`FolderStates`](super::folders::FolderStates) chooses the disks of folders.
     pub(super) fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
-        let mut answers: Vec<Option<Result<()>>> = Vec::with_capacity(items.len());
-        let mut groups: Vec<Vec<usize>> = vec![Vec::new(); self.disks.len()];
+        let mut answers = Answers(items.iter().map(|_| None).collect());
+        let (mut files, mut folders) = (Vec::new(), Vec::new());
+        let mut syncs: Vec<DiskSync<'_>> = Vec::with_capacity(self.disks.len());
+        syncs.resize_with(self.disks.len(), DiskSync::default);
         for (at, item) in items.iter().enumerate() {
-            let disks = match self.disks_of(item) {
-                Ok(disks) => disks,
-                Err(error) if is_of_item(&error) => {
-                    answers.push(Some(Err(error)));
-                    continue;
-                }
-                Err(error) => return Err(error),
+            let (SyncItem::File(path) | SyncItem::Partial { path, .. }) = *item else {
+                folders.push(at);
+                continue;
             };
-            answers.push(None);
+            match self.disks_of(item) {
+                Ok(disks) => {
+                    for disk in disks {
+                        files.push((disk, path));
+                        syncs[disk].push(*item, Some(at));
+                    }
+                }
+                Err(error) if is_of_item(&error) => answers.0[at] = Some(Err(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        let asked: Vec<&RelPath> = folders.iter().map(|at| path_of(&items[*at])).collect();
+        let plan = self.folders.plan(&asked, &files, self.disks.len());
+        for (at, disks) in folders.iter().zip(&plan.asked) {
             for disk in disks {
-                groups[disk].push(at);
+                syncs[*disk].push(items[*at], Some(*at));
             }
         }
-        for (disk, group) in groups
-            .iter()
-            .enumerate()
-            .filter(|(_, group)| !group.is_empty())
-        {
-            let of_disk: Vec<SyncItem<'_>> = group.iter().map(|at| items[*at]).collect();
-            let synced = self.disks[disk].store.sync_each(&of_disk);
-            let synced = synced.map_err(|error| self.on(disk, error))?;
-            for (at, answer) in group.iter().zip(synced) {
-                let answer = answer.map_err(|error| self.on(disk, error));
-                answers[*at] = Some(merged(answers[*at].take(), answer));
+        for (disk, added) in &plan.added {
+            for folder in added {
+                syncs[*disk].push(SyncItem::Folder(folder), None);
             }
         }
-        let missing = |answer: Option<Result<()>>| answer.unwrap_or(Ok(()));
-        Ok(answers.into_iter().map(missing).collect())
+        let mut failed = None;
+        for (disk, synced) in self.sync_disks(&syncs) {
+            let sync = &syncs[disk];
+            match synced {
+                Ok(synced) => self.take_answers(disk, sync, synced, &mut answers),
+                Err(error) => {
+                    let noted = sync.folders().map(|folder| (disk, folder));
+                    noted.for_each(|(disk, folder)| self.folders.note_failed(disk, folder));
+                    failed = failed.or_else(|| Some(self.on(disk, error)));
+                }
+            }
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(answers.0.into_iter().map(|a| a.unwrap_or(Ok(()))).collect()),
+        }
     }
 
-    /// Returns the disks on which an item is synced.
+    /// Syncs the items of all disks concurrently. Returns the answers with the numbers of the disks.
+    fn sync_disks(&self, syncs: &[DiskSync<'_>]) -> Vec<(usize, Result<Vec<Result<()>>>)> {
+        let sync = |disk: usize| (disk, self.disks[disk].store.sync_each(&syncs[disk].items));
+        let mut used = (0..syncs.len()).filter(|disk| !syncs[*disk].items.is_empty());
+        let Some(first) = used.next() else {
+            return Vec::new();
+        };
+        thread::scope(|scope| {
+            // The system may refuse to start a thread. This thread then syncs the disk itself.
+            let start = |disk| {
+                let started = thread::Builder::new().spawn_scoped(scope, move || sync(disk));
+                started.map_err(|_| disk)
+            };
+            let others: Vec<_> = used.map(start).collect();
+            let mut synced = vec![sync(first)];
+            for other in others {
+                synced.push(match other {
+                    Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                    Err(disk) => sync(disk),
+                });
+            }
+            synced
+        })
+    }
+
+    /// Merges the answers of one disk into `answers`.
+    fn take_answers(
+        &self,
+        disk: usize,
+        sync: &DiskSync<'_>,
+        synced: Vec<Result<()>>,
+        answers: &mut Answers,
+    ) {
+        for ((item, at), answer) in sync.items.iter().zip(&sync.of).zip(synced) {
+            let answer = answer.map_err(|error| self.on(disk, error));
+            if let (SyncItem::Folder(folder), Err(error)) = (item, &answer)
+                && error.kind != ErrorKind::NotFound
+            {
+                self.folders.note_failed(disk, folder);
+                if at.is_none() {
+                    answers.fail_below(sync, folder, error);
+                }
+            }
+            if let Some(at) = at {
+                answers.merge(*at, answer);
+            }
+        }
+    }
+
+    /// Returns the disks on which a file is synced.
     fn disks_of(&self, item: &SyncItem<'_>) -> Result<Vec<usize>> {
         match item {
-            SyncItem::Folder(_) => Ok((0..self.disks.len()).collect()),
+            SyncItem::Folder(_) => Ok(Vec::new()),
             // A missing file is reported by the first disk.
             SyncItem::File(path) => {
                 let found = self.find(path)?;
@@ -76,6 +145,55 @@ impl Set {
                 Ok(if found.is_empty() { vec![0] } else { found })
             }
         }
+    }
+}
+
+/// The items that one sync covers on one disk.
+#[derive(Default)]
+struct DiskSync<'a> {
+    items: Vec<SyncItem<'a>>,
+    /// Place of each item in the request; `None` for a folder that was added to the request.
+    of: Vec<Option<usize>>,
+}
+
+impl<'a> DiskSync<'a> {
+    fn push(&mut self, item: SyncItem<'a>, at: Option<usize>) {
+        self.items.push(item);
+        self.of.push(at);
+    }
+
+    fn folders(&self) -> impl Iterator<Item = &'a RelPath> + '_ {
+        self.items.iter().filter_map(|item| match *item {
+            SyncItem::Folder(folder) => Some(folder),
+            SyncItem::File(_) | SyncItem::Partial { .. } => None,
+        })
+    }
+}
+
+/// Answers for the items of a request.
+struct Answers(Vec<Option<Result<()>>>);
+
+impl Answers {
+    fn merge(&mut self, at: usize, answer: Result<()>) {
+        self.0[at] = Some(merged(self.0[at].take(), answer));
+    }
+
+    /// Gives the files of a disk below `folder` the error of this folder.
+    fn fail_below(&mut self, sync: &DiskSync<'_>, folder: &RelPath, error: &Error) {
+        for (item, at) in sync.items.iter().zip(&sync.of) {
+            if let Some(at) = at
+                && !matches!(item, SyncItem::Folder(_))
+                && path_of(item).starts_with(folder)
+            {
+                self.merge(*at, Err(error.clone()));
+            }
+        }
+    }
+}
+
+fn path_of<'a>(item: &SyncItem<'a>) -> &'a RelPath {
+    match *item {
+        SyncItem::Folder(path) | SyncItem::File(path) | SyncItem::Partial { path, .. } => path,
     }
 }
 

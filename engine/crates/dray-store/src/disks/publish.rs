@@ -79,11 +79,19 @@ impl Set {
                 .cause(cause));
         }
         publish()?;
+        self.note_entry_changed(disk, path);
         self.placer.note((&self.top, path), disk);
         for at in replaced {
             let removed = self.disks[at].store.remove(path);
             removed.map_err(|error| self.on(at, error))?;
+            self.note_entry_changed(at, path);
         }
         Ok(())
+    }
+
+    /// Notes that the folder of `path` has a changed entry on a disk.
+    pub(super) fn note_entry_changed(&self, disk: usize, path: &RelPath) {
+        let folder = path.parent().unwrap_or_else(RelPath::root);
+        self.folders.note_changed(disk, folder);
     }
 }
