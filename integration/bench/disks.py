@@ -57,10 +57,18 @@ class Ended:
     """Seconds from the start of a copy until two events.
 
     ``others``: the last object of the fast disks was sent. ``whole``: the copy has ended.
+    ``files``: number of files that are on fast disks only. If both ends are on disks, each end
+    places the files by itself, so this number may differ between runs.
     """
 
     others: float
     whole: float
+    files: int
+
+    @property
+    def per_file(self) -> float:
+        """Seconds per file on the fast disks."""
+        return self.others / self.files
 
 
 @contextlib.contextmanager
@@ -162,7 +170,7 @@ class Bench:
         fast = {file.name for file in self.data.iterdir()} - slow
         for folder in [plain, *(one.folder / "copy" for one in self.into)]:
             shutil.rmtree(folder, ignore_errors=True)
-        return Ended(last_sent(trace, fast), whole)
+        return Ended(last_sent(trace, fast), whole, len(fast))
 
 
 @contextlib.contextmanager
@@ -193,10 +201,11 @@ def congestion(sizes: Sizes, rounds: int, results: Results) -> None:
             ]
             kept[way] = [[dataclasses.asdict(ended) for ended in each] for each in runs]
             calm, layout, file = (statistics.median(r[i].others for r in runs) for i in range(3))
+            by_file = [statistics.median(r[i].per_file for r in runs) for i in range(3)]
             wholes = [statistics.median(r[i].whole for r in runs) for i in (1, 2)]
             print(
-                f"| {way} | {calm:.2f} | {layout:.2f} | {file:.2f} | {layout / calm:.2f} "
-                f"| {file / layout:.2f} | {wholes[0]:.1f} | {wholes[1]:.1f} |",
+                f"| {way} | {calm:.2f} | {layout:.2f} | {file:.2f} | {by_file[1] / by_file[0]:.2f} "
+                f"| {by_file[2] / by_file[1]:.2f} | {wholes[0]:.1f} | {wholes[1]:.1f} |",
                 flush=True,
             )
 
