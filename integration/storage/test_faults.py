@@ -122,7 +122,7 @@ def test_killed_at_many_moments_and_resumed_by_others(
     for _ in range(KILLS):
         client = bench.start_cp(*words)
         # The lease of the killed process expires after some seconds. Only then data moves.
-        while client.is_running() and '"bytes_durable":0' not in client.log_path.read_text():
+        while client.is_running() and '"event":"progress"' not in client.log_path.read_text():
             time.sleep(0.01)
         until = time.monotonic() + moments.uniform(0, 1.2)
         while client.is_running() and time.monotonic() < until:
