@@ -3,7 +3,12 @@
 use super::{BlockKey, LogRecord, SyncGroup};
 use dray_core::maps::HashSet;
 use dray_core::{ByteRange, FileIndex, Time};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+
+/// Maximum number of groups that are synced or logged at a time with asynchronous logging. The
+/// limit on unlogged bytes (`unsafe_bytes_max`) usually takes effect first. The value is estimated,
+/// not measured.
+pub(super) const GROUPS_IN_FLIGHT_MAX: usize = 4;
 
 /// A group with this number of small files and folder entries is synced, even if it has few bytes.
 const GROUP_ENTRIES: usize = 4096;
@@ -141,16 +146,58 @@ impl Group {
     }
 }
 
-/// The groups that are being synced or logged: at most one main group and one late group.
+/// The groups that are being synced or logged. At most one main group and one late group are being
+/// synced. With asynchronous logging, further groups wait for the logger.
 #[derive(Debug, Default)]
 pub(super) struct Syncing {
     main: Option<Group>,
     late: Option<Group>,
+    /// Synced groups whose records the logger writes, in the order in which it writes them. Empty
+    /// with synchronous logging.
+    logging: VecDeque<(SyncGroup, Group)>,
+    /// Maximum number of groups that are being synced or logged. Zero with synchronous logging: a
+    /// group is then logged before the next group of its kind is synced.
+    groups_max: usize,
 }
 
 impl Syncing {
-    pub(super) const fn is_none(&self) -> bool {
+    /// Begins asynchronous logging.
+    pub(super) const fn log_apart(&mut self) {
+        self.groups_max = GROUPS_IN_FLIGHT_MAX;
+    }
+
+    /// Returns true if no group is being synced or logged.
+    pub(super) fn is_none(&self) -> bool {
+        self.is_idle() && self.logging.is_empty()
+    }
+
+    /// Returns true if no group is being synced, or logged synchronously.
+    pub(super) const fn is_idle(&self) -> bool {
         self.main.is_none() && self.late.is_none()
+    }
+
+    /// Returns true if another group may be synced. If the logger is slow, the syncs wait for it.
+    pub(super) fn has_room(&self) -> bool {
+        let syncing = usize::from(self.main.is_some()) + usize::from(self.late.is_some());
+        self.groups_max == 0 || syncing + self.logging.len() < self.groups_max
+    }
+
+    /// Keeps a group until its records are in the log.
+    pub(super) fn keep_for_log(&mut self, which: SyncGroup, group: Group) {
+        if self.groups_max == 0 {
+            *self.slot(which) = Some(group);
+        } else {
+            self.logging.push_back((which, group));
+        }
+    }
+
+    /// Takes the group of this kind that was logged first.
+    pub(super) fn take_logged(&mut self, which: SyncGroup) -> Option<Group> {
+        if self.groups_max == 0 {
+            return self.slot(which).take();
+        }
+        let at = self.logging.iter().position(|(other, _)| *other == which)?;
+        self.logging.remove(at).map(|(_, group)| group)
     }
 
     pub(super) const fn of(&self, which: SyncGroup) -> Option<&Group> {
@@ -168,7 +215,8 @@ impl Syncing {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Group> {
-        self.main.iter().chain(&self.late)
+        let logging = self.logging.iter().map(|(_, group)| group);
+        self.main.iter().chain(&self.late).chain(logging)
     }
 
     /// Returns true if two groups with records of the same file are being synced. This must never

@@ -1,6 +1,7 @@
 //! Sync groups. A group contains written data. The sink makes the data durable with one sync, then
 //! logs all records of the group, and then acknowledges the blocks of the group. While one group is
-//! being synced, the next group collects data.
+//! being synced, the next group collects data. With asynchronous logging, the next group is also
+//! synced while the records of earlier groups are logged.
 //!
 //! Objects of a congested target collect in a group of their own, the *late* group, which is synced
 //! less often. Otherwise each sync would wait for the slow target, and the objects of all targets
@@ -33,6 +34,18 @@ const LATE_INTERVALS: u32 = 8;
 const LATE_PART: u64 = 4;
 
 impl Sink {
+    /// Makes the logging asynchronous (Kasu et al. 2019, section V-B): the sink syncs the next group
+    /// while the records of earlier groups are written to the log. The runtime must carry out all
+    /// [`Effect::Log`] in the order of the effects. A block is still reported as durable only after
+    /// its record is in the log.
+    #[must_use]
+    pub const fn logging_apart(mut self, is_async: bool) -> Self {
+        if is_async {
+            self.syncing.log_apart();
+        }
+        self
+    }
+
     /// Returns true if the log may contain, now or soon, a record of lost data. Called if a write
     /// that began at `began` has failed: the failure may mean that the kernel lost data of an
     /// earlier write. The kernel reports a loss only once. So it may have reported the loss to the
@@ -102,7 +115,10 @@ impl Sink {
     /// also the case if only the other group is being synced, the store permits concurrent syncs, and
     /// the two groups have no file in common.
     fn is_free(&self, which: SyncGroup) -> bool {
-        if self.syncing.is_none() {
+        if !self.syncing.has_room() {
+            return false;
+        }
+        if self.syncing.is_idle() {
             return true;
         }
         let (group, other) = match which {
@@ -128,7 +144,7 @@ impl Sink {
 
     /// Takes the group to sync now. Returns `None` if no group is due.
     fn take_due(&mut self, now: Time) -> Option<(SyncGroup, Group)> {
-        let is_idle = self.syncing.is_none();
+        let is_idle = self.syncing.is_idle() && self.syncing.has_room();
         if self.config.options.durability != Durability::File {
             return (is_idle && !self.gathering.is_empty())
                 .then(|| (SyncGroup::Main, std::mem::take(&mut self.gathering)));
@@ -250,7 +266,7 @@ impl Sink {
             .records
             .retain(|record| self.live.contains_key(&record.file));
         let records = group.records.clone();
-        *self.syncing.slot(which) = Some(group);
+        self.syncing.keep_for_log(which, group);
         self.out.push_back(Effect::Log {
             group: which,
             records,
@@ -258,7 +274,7 @@ impl Sink {
     }
 
     pub(super) fn on_logged(&mut self, which: SyncGroup, result: Result<(), Error>) {
-        let Some(group) = self.syncing.slot(which).take() else {
+        let Some(group) = self.syncing.take_logged(which) else {
             return;
         };
         if let Err(error) = result {
