@@ -135,6 +135,7 @@ test-full: setup build build-xrootd build-sim develop ## Faults in full: 20 mome
 		-n $(WORKERS) --dist load -rA $(ARGS)
 	$(PYTEST) -m "full and not bench and not celery" --ignore integration/endpoint/test_load.py \
 		-n $(WORKERS) --dist loadfile -rA $(ARGS)
+	$(CARGO) test --locked -p dray-log --test forms
 	$(PYTEST) integration/faults/test_soak.py integration/endpoint/test_load.py -s -rA $(ARGS)
 	$(MAKE) fuzz SECONDS=10
 	$(MAKE) check-console

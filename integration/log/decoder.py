@@ -30,10 +30,12 @@ from integration.log.values import (
 
 MAGIC = b"DRAYLOG\n"
 LEASE_MAGIC = b"DRAYLEAS"
-VERSIONS = range(1, 4)
+VERSIONS = range(1, 5)
 BODY_BYTES_MAX = 1 << 20
 HEADER, BEGIN, OBJECTS, RANGE, END, TENURE, CHECKPOINT, COMMIT, SYNCED, DOUBTFUL = range(1, 11)
 POSITIONS = 11
+RANGES = {OBJECTS, RANGE, CHECKPOINT, POSITIONS}
+WEAK, NO_SUMS = 1, 2
 HARMLESS = {BEGIN, OBJECTS, RANGE, CHECKPOINT, COMMIT, SYNCED, DOUBTFUL, POSITIONS}
 
 
@@ -92,6 +94,7 @@ class File:
     runs: dict[int, tuple[int, Sums]] = field(default_factory=dict)
     is_weak: bool = False
     is_doubtful: bool = False
+    has_sums: bool = True
     partial_place: bytes = b""
 
     @property
@@ -116,7 +119,8 @@ class File:
 
     def describe(self) -> dict[str, Any]:
         """Return all fields of the file, for output as JSON."""
-        done = [[at, end - at, *sums] for at, (end, sums) in sorted(self.runs.items())]
+        runs = sorted(self.runs.items())
+        done = [[at, end - at, *(sums if self.has_sums else ())] for at, (end, sums) in runs]
         facts = {
             "path": escape(self.path),
             "number": self.number,
@@ -163,9 +167,9 @@ def objects(body: Body, *, is_checkpoint: bool) -> tuple[int, int, list[Sums | N
     return number, first, [body.sums() if bits >> index & 1 else None for index in range(count)]
 
 
-def parse(kind: int, data: bytes) -> Any:  # noqa: ANN401 - one shape per type
+def parse(kind: int, data: bytes, *, has_sums: bool) -> Any:  # noqa: ANN401 - one shape per type
     """Read the body of a record of type ``kind``."""
-    body = Body(data)
+    body = Body(data, has_sums=has_sums)
     value: Any
     if kind == HEADER:
         value = header(body)
@@ -214,8 +218,11 @@ class Step:
     is_lost: bool = True
 
 
-def read_step(data: bytes, at: int, nonce: int) -> Step | None:
-    """Read the record at an offset. Return None if no valid record head is there."""
+def read_step(data: bytes, at: int, nonce: int, *, has_sums: bool) -> Step | None:
+    """Read the record at an offset. Return None if no valid record head is there.
+
+    ``has_sums`` is true if the records of ranges in this log contain sums.
+    """
     if at + 16 > len(data):
         return None
     length, kind, flags, _, body_crc, head_crc = struct.unpack_from("<IBBHII", data, at)
@@ -224,19 +231,21 @@ def read_step(data: bytes, at: int, nonce: int) -> Step | None:
     if crc32c(bound) != head_crc or length > BODY_BYTES_MAX or at + stride > len(data):
         return None
     body = data[at + 16 : at + 16 + length]
-    step = Step(at, stride, kind, bool(flags & 1))
-    if crc32c(body) == body_crc and flags <= 1:
+    step = Step(at, stride, kind, bool(flags & WEAK))
+    has_flag = bool(flags & NO_SUMS)
+    is_meant = has_flag == (kind in RANGES and not has_sums)
+    if crc32c(body) == body_crc and flags <= WEAK | NO_SUMS and is_meant:
         with contextlib.suppress(BadRecordError):
-            step.value, step.is_lost = parse(kind, body), False
+            step.value, step.is_lost = parse(kind, body, has_sums=not has_flag), False
     return step
 
 
-def walk(data: bytes, at: int, nonce: int) -> list[Step]:
+def walk(data: bytes, at: int, nonce: int, *, has_sums: bool) -> list[Step]:
     """Read all records and lost places from ``at`` to the end."""
     steps: list[Step] = []
     summed = 0
     while at < len(data):
-        step = read_step(data, at, nonce)
+        step = read_step(data, at, nonce, has_sums=has_sums)
         if step is None:
             start, at = at, at + 8
             while at < len(data):
@@ -244,7 +253,7 @@ def walk(data: bytes, at: int, nonce: int) -> list[Step]:
                 if summed >= len(data):
                     at = len(data)
                     break
-                found = read_step(data, at, nonce)
+                found = read_step(data, at, nonce, has_sums=has_sums)
                 if found is not None and not found.is_lost:
                     break
                 summed += 0 if found is None else struct.unpack_from("<I", data, at)[0]
@@ -264,6 +273,7 @@ class Replay:
         """Start with the tenure in the log's header."""
         self.tenure = head["tenure"]
         self.boot_epoch = head["boot_epoch"]
+        self.has_sums = head["has_sums"]
         self.files: dict[int, File] = {}
         self.doubted: set[int] = set()
         self.is_tenure_doubted = False
@@ -285,10 +295,10 @@ class Replay:
         self.files.pop(number, None)
         self.doubted.discard(number)
 
-    def forget_weak(self) -> None:
-        """Remove the ranges of all weak files."""
+    def forget_unproven(self) -> None:
+        """Remove the ranges of all weak files, and in a log without sums those of all files."""
         for file in self.files.values():
-            if file.is_weak:
+            if file.is_weak or not self.has_sums:
                 file.runs, file.is_weak = {}, False
 
     def record(self, step: Step) -> bool:
@@ -311,7 +321,7 @@ class Replay:
                 return False
             if value["boot_id"] != self.tenure["boot_id"]:
                 self.boot_epoch = value["epoch"]
-                self.forget_weak()
+                self.forget_unproven()
             self.tenure, self.is_tenure_doubted = value, False
         return step.kind != HEADER
 
@@ -323,6 +333,7 @@ class Replay:
         for other in list(self.files.values()):
             if other.path == file.path or other.partial_place == file.partial_place:
                 self.forget(other.number)
+        file.has_sums = self.has_sums
         self.files[file.number] = file
         return True
 
@@ -354,7 +365,7 @@ class Replay:
                 (at, min(at + object_bytes, size), sums) for at, sums in pairs if sums is not None
             ]
         self.doubted.discard(file.number)
-        if step.is_weak and self.is_tenure_doubted:
+        if (step.is_weak or not self.has_sums) and self.is_tenure_doubted:
             return True
         for start, end, sums in ranges:
             file.is_weak |= file.add(start, end, sums) and step.is_weak
@@ -366,7 +377,7 @@ class Replay:
         for number in list(self.doubted):
             self.forget(number)
         if self.is_tenure_doubted:
-            self.forget_weak()
+            self.forget_unproven()
         if not self.places:
             return None
         return {
@@ -392,14 +403,14 @@ def replay_of(data: bytes) -> tuple[dict[str, Any], Replay, int]:
     version = struct.unpack_from("<H", data, 8)[0]
     if version not in VERSIONS:
         raise LogError("log_version")
-    first = read_step(data, 16, 0)
+    first = read_step(data, 16, 0, has_sums=True)
     if first is None or first.is_lost or first.kind != HEADER:
         raise LogError("log_damaged")
     head: dict[str, Any] = first.value
-    if (version == 3) != (head["form"] != "universal:ranges"):
+    if max(version, 2) != head["version"]:
         raise LogError("log_damaged")
     start = 16 + first.length
-    steps = walk(data, start, head["nonce"])
+    steps = walk(data, start, head["nonce"], has_sums=head["has_sums"])
     commits = [step for step in steps if step.kind == COMMIT and not step.is_lost]
     durable = max([start] + [min(step.value, step.offset) for step in commits])
     torn = next((s.offset for s in steps if s.is_lost and s.offset >= durable), len(data))
@@ -431,7 +442,7 @@ def add_part(head: dict[str, Any], replay: Replay, part: int, data: bytes) -> tu
         is_here = file.number // head["files_per_part"] == part
         if other is None or not is_here or other.facts != file.facts:
             continue
-        if not (other.is_weak and is_old):
+        if not ((other.is_weak or not head["has_sums"]) and is_old):
             file.runs, file.is_weak = other.runs, other.is_weak
     return (0, 0) if lost is None else (lost["count"], lost["files_forgotten"])
 

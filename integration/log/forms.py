@@ -11,7 +11,14 @@ from integration.log.values import BadRecordError, Body, Sums
 
 METHODS = ("ranges", "char", "int", "enc", "binary", "bit8", "bit64")
 WORD_BITS = {"bit8": 8, "bit64": 64}
-USUAL = {"form": "universal:ranges", "id": 0, "part": None, "boot_epoch": None}
+USUAL: dict[str, Any] = {
+    "form": "universal:ranges",
+    "has_sums": True,
+    "version": 2,
+    "id": 0,
+    "part": None,
+    "boot_epoch": None,
+}
 
 
 def form(body: Body, epoch: int) -> dict[str, Any]:
@@ -19,21 +26,31 @@ def form(body: Body, epoch: int) -> dict[str, Any]:
     mechanism, method, files = body.number("I"), body.number("I"), body.number("I")
     is_part, part, log_id = body.number("I"), body.number("I"), body.number("Q")
     boot_epoch = body.number("Q")
+    is_version_4 = body.at < len(body.data)
+    options = body.number("I") if is_version_4 else 0
     is_good = (
         method < len(METHODS)
         and boot_epoch <= epoch
+        and options <= 3
+        and is_version_4 == (options != 0)
         and (is_part == 1 or (is_part, part) == (0, 0))
         and (
             (mechanism == 1 and files == 1)
             or (mechanism == 2 and 1 <= files <= 65536)
-            or (mechanism == 3 and files == 0 and is_part == 0 and method != 0)
+            or (mechanism == 3 and files == 0 and is_part == 0)
         )
     )
     if not is_good:
         raise BadRecordError
     words = {1: "file", 2: "transaction" if files == 4 else f"transaction/{files}", 3: "universal"}
+    name = f"{words[mechanism]}:{METHODS[method]}"
+    if name == USUAL["form"] and not is_version_4:
+        raise BadRecordError
+    has_sums = not options & 1
     return {
-        "form": f"{words[mechanism]}:{METHODS[method]}",
+        "form": name + ("" if has_sums else ":nosums") + (":async" if options & 2 else ""),
+        "has_sums": has_sums,
+        "version": 4 if is_version_4 else 3,
         "files_per_part": files if is_part == 0 else 0,
         "id": log_id,
         "part": part if is_part else None,

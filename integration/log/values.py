@@ -79,6 +79,7 @@ class Body:
 
     data: bytes
     at: int = 0
+    has_sums: bool = True
 
     def take(self, count: int) -> bytes:
         """Take the next ``count`` bytes."""
@@ -113,7 +114,9 @@ class Body:
         return path
 
     def sums(self) -> Sums:
-        """Take a crc32c and an adler32."""
+        """Take a crc32c and an adler32. In a record without sums, return those of no bytes."""
+        if not self.has_sums:
+            return 0, 1
         return self.number("I"), self.number("I")
 
     def end(self) -> None:

@@ -352,8 +352,9 @@ pub(crate) struct Cp {
 
     /// Form of the object log at a destination on this host: MECHANISM:METHOD. The mechanisms are
     /// file (a log for each file), transaction (a log for four files; transaction/N for N files) and
-    /// universal (one log); the methods are ranges, char, int, enc, binary, bit8 and bit64 (default:
-    /// universal:ranges; a copy that resumes keeps the form of its log)
+    /// universal (one log); the methods are ranges, char, int, enc, binary, bit8 and bit64. :nosums
+    /// omits the checksums, so changed bytes of an earlier run stay unnoticed; :async logs in a
+    /// thread of its own (default: universal:ranges; a copy that resumes keeps the form of its log)
     #[arg(long, value_name = "FORM", value_parser = LogForm::from_str,
           help_heading = "Copy options")]
     pub(crate) log: Option<LogForm>,

@@ -1,7 +1,8 @@
 //! Form of an object log: how many files a log consists of, and how it records completed objects.
 //!
 //! The mechanisms and methods are those of FT-LADS (Kasu et al. 2019, sections IV-A and IV-B), with
-//! one addition: the method `ranges`.
+//! one addition: the method `ranges`. Asynchronous logging is that of section V-B. A log without
+//! sums contains only the numbers of objects, as the logs of the paper do.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -71,25 +72,67 @@ impl LogMethod {
     }
 }
 
-/// Mechanism and method of an object log.
+/// Mechanism, method and options of an object log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LogForm {
     /// Number of logs that share the records.
     pub mechanism: LogMechanism,
     /// Representation of completed objects.
     pub method: LogMethod,
+    /// True if the log contains the checksums of each object. Without them, a resume cannot compare
+    /// the recorded ranges with the log.
+    pub has_sums: bool,
+    /// True if a thread of its own writes the log, while the next data is synced.
+    pub is_async: bool,
 }
 
 impl Default for LogForm {
     fn default() -> Self {
-        Self {
-            mechanism: LogMechanism::Universal,
-            method: LogMethod::Ranges,
-        }
+        Self::new(LogMechanism::Universal, LogMethod::Ranges)
     }
 }
 
 impl LogForm {
+    /// Returns a form with sums, whose log is written synchronously.
+    #[must_use]
+    pub const fn new(mechanism: LogMechanism, method: LogMethod) -> Self {
+        Self {
+            mechanism,
+            method,
+            has_sums: true,
+            is_async: false,
+        }
+    }
+
+    /// Returns the same form without sums.
+    #[must_use]
+    pub const fn without_sums(self) -> Self {
+        Self {
+            has_sums: false,
+            ..self
+        }
+    }
+
+    /// Returns the same form, written asynchronously.
+    #[must_use]
+    pub const fn asynchronous(self) -> Self {
+        Self {
+            is_async: true,
+            ..self
+        }
+    }
+
+    /// Returns the mechanism in words, for example `transaction/8`.
+    #[must_use]
+    pub fn mechanism_words(self) -> String {
+        match self.mechanism {
+            LogMechanism::File => "file".to_owned(),
+            LogMechanism::Transaction(TRANSACTION_FILES_USUAL) => "transaction".to_owned(),
+            LogMechanism::Transaction(files) => format!("transaction/{files}"),
+            LogMechanism::Universal => "universal".to_owned(),
+        }
+    }
+
     /// Returns the number of files whose completed objects are in one part log; `None` if the
     /// mechanism has no part logs.
     #[must_use]
@@ -104,13 +147,9 @@ impl LogForm {
 
 impl fmt::Display for LogForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.mechanism {
-            LogMechanism::File => f.write_str("file")?,
-            LogMechanism::Transaction(TRANSACTION_FILES_USUAL) => f.write_str("transaction")?,
-            LogMechanism::Transaction(files) => write!(f, "transaction/{files}")?,
-            LogMechanism::Universal => f.write_str("universal")?,
-        }
-        write!(f, ":{}", self.method.word())
+        write!(f, "{}:{}", self.mechanism_words(), self.method.word())?;
+        f.write_str(if self.has_sums { "" } else { ":nosums" })?;
+        f.write_str(if self.is_async { ":async" } else { "" })
     }
 }
 
@@ -129,18 +168,25 @@ impl std::error::Error for LogFormError {}
 impl FromStr for LogForm {
     type Err = LogFormError;
 
-    /// Parses `MECHANISM:METHOD`.
+    /// Parses `MECHANISM:METHOD[:nosums][:async]`.
     fn from_str(text: &str) -> Result<Self, LogFormError> {
         let refuse = |why: &str| Err(LogFormError(why.to_owned()));
         let Some((mechanism, method)) = text.split_once(':') else {
             return refuse("write MECHANISM:METHOD, for example file:bit8");
         };
-        let (method, ending) = method.split_once(':').unwrap_or((method, ""));
-        if !ending.is_empty() {
-            return Err(LogFormError(format!(
-                "dray has no logs of the form :{ending}: each log contains checksums, and is \
-                    synced before an object counts as durable; omit :{ending}"
-            )));
+        let mut words = method.split(':');
+        let method = words.next().unwrap_or_default();
+        let (mut has_sums, mut is_async) = (true, false);
+        for word in words {
+            match word {
+                "nosums" if has_sums => has_sums = false,
+                "async" if !is_async => is_async = true,
+                _ => {
+                    return refuse(
+                        "after the method, only :nosums and :async may follow, once each",
+                    );
+                }
+            }
         }
         let mechanism = match mechanism.split_once('/') {
             None if mechanism == "file" => LogMechanism::File,
@@ -161,7 +207,12 @@ impl FromStr for LogForm {
             }
         };
         match LogMethod::ALL.into_iter().find(|one| one.word() == method) {
-            Some(method) => Ok(Self { mechanism, method }),
+            Some(method) => Ok(Self {
+                mechanism,
+                method,
+                has_sums,
+                is_async,
+            }),
             None => refuse("the methods are ranges, char, int, enc, binary, bit8 and bit64"),
         }
     }
@@ -182,13 +233,24 @@ mod tests {
             LogMechanism::Universal,
         ] {
             for method in LogMethod::ALL {
-                let form = LogForm { mechanism, method };
-                assert_eq!(form.to_string().parse(), Ok(form));
+                let form = LogForm::new(mechanism, method);
+                for form in [
+                    form,
+                    form.without_sums(),
+                    form.asynchronous(),
+                    form.without_sums().asynchronous(),
+                ] {
+                    assert_eq!(form.to_string().parse(), Ok(form));
+                }
             }
         }
         let usual = "transaction/4:int".parse::<LogForm>().expect("a good form");
         assert_eq!(usual.to_string(), "transaction:int");
         assert_eq!(LogForm::default().to_string(), "universal:ranges");
+        let both = "file:bit8:async:nosums"
+            .parse::<LogForm>()
+            .expect("a good form");
+        assert_eq!(both.to_string(), "file:bit8:nosums:async");
     }
 
     #[test]
@@ -200,8 +262,9 @@ mod tests {
             ("transaction/0:bit8", "1 to 65536 files"),
             ("transaction/65537:bit8", "1 to 65536 files"),
             ("file:bit16", "methods are ranges"),
-            ("file:bit8:nosums", "no logs of the form :nosums"),
-            ("file:bit8:async", "no logs of the form :async"),
+            ("file:bit8:fast", "only :nosums and :async"),
+            ("file:bit8:async:async", "once each"),
+            ("file:bit8:", "only :nosums and :async"),
         ] {
             let error = text.parse::<LogForm>().expect_err(text);
             assert!(error.0.contains(why), "{text}: {error}");

@@ -2,6 +2,7 @@
 //! long or too short, or that contains an invalid value. A false count in a body cannot cause a
 //! large allocation.
 
+use crate::frame::FLAG_NO_SUMS;
 use crate::input::Input;
 use crate::positions;
 use crate::record::{
@@ -61,28 +62,30 @@ impl Record {
         }
     }
 
-    /// Encodes the record's body as bytes.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// Encodes the record's body as bytes. A record of ranges contains the sums of its ranges only
+    /// if `flags` has no [`FLAG_NO_SUMS`].
+    pub(crate) fn encode(&self, flags: u8) -> Vec<u8> {
+        let has_sums = flags & FLAG_NO_SUMS == 0;
         let mut out = Vec::new();
         match self {
             Self::Header(header) => put_header(&mut out, header),
             Self::FileBegin(number, begin) => put_file_begin(&mut out, *number, begin),
-            Self::Objects(run) => put_objects(&mut out, run),
+            Self::Objects(run) => put_objects(&mut out, run, has_sums),
             Self::Range(number, range, sums) => {
                 put_u32(&mut out, number.0);
                 put_u32(&mut out, 0);
                 put_u64(&mut out, range.offset);
                 put_u64(&mut out, range.length);
-                put_sums(&mut out, *sums);
+                put_all_sums(&mut out, [sums], has_sums);
             }
             Self::FileEnd(number, ending) => {
                 put_u32(&mut out, number.0);
                 put_u32(&mut out, ending_code(*ending));
             }
             Self::Tenure(tenure) => put_tenure(&mut out, tenure),
-            Self::Checkpoint(checkpoint) => put_checkpoint(&mut out, checkpoint),
+            Self::Checkpoint(checkpoint) => put_checkpoint(&mut out, checkpoint, has_sums),
             Self::Commit { durable_before } => put_u64(&mut out, *durable_before),
-            Self::Positions(positions) => put_positions(&mut out, positions),
+            Self::Positions(positions) => put_positions(&mut out, positions, has_sums),
             Self::FileSynced(number) | Self::FileDoubtful(number) => {
                 put_u32(&mut out, number.0);
                 put_u32(&mut out, 0);
@@ -91,8 +94,10 @@ impl Record {
         out
     }
 
-    /// Decodes the body of a record of the given kind; `None` if the body is not valid.
-    pub(crate) fn decode(kind: u8, body: &[u8]) -> Option<Self> {
+    /// Decodes the body of a record of the given kind, whose head has `flags`; `None` if the body
+    /// is not valid. Ranges without sums get the sums of no bytes, [`Sums::EMPTY`].
+    pub(crate) fn decode(kind: u8, flags: u8, body: &[u8]) -> Option<Self> {
+        let has_sums = flags & FLAG_NO_SUMS == 0;
         let mut input = Input(body);
         let record = match kind {
             kind::HEADER => Self::Header(Box::new(take_header(&mut input)?)),
@@ -100,19 +105,19 @@ impl Record {
                 let (number, begin) = take_file_begin(&mut input)?;
                 Self::FileBegin(number, begin)
             }
-            kind::OBJECTS => Self::Objects(take_objects(&mut input)?),
+            kind::OBJECTS => Self::Objects(take_objects(&mut input, has_sums)?),
             kind::RANGE => {
                 let number = FileNumber(input.u32()?);
                 input.u32()?;
                 let range = ByteRange::new(input.u64()?, input.u64()?)?;
-                Self::Range(number, range, input.sums()?)
+                Self::Range(number, range, take_sums(&mut input, has_sums)?)
             }
             kind::FILE_END => {
                 let number = FileNumber(input.u32()?);
                 Self::FileEnd(number, ending_from(input.u32()?)?)
             }
             kind::TENURE => Self::Tenure(take_tenure(&mut input)?),
-            kind::CHECKPOINT => Self::Checkpoint(take_checkpoint(&mut input)?),
+            kind::CHECKPOINT => Self::Checkpoint(take_checkpoint(&mut input, has_sums)?),
             kind::COMMIT => Self::Commit {
                 durable_before: input.u64()?,
             },
@@ -126,7 +131,7 @@ impl Record {
                 input.u32()?;
                 Self::FileDoubtful(number)
             }
-            kind::POSITIONS => Self::Positions(take_positions(&mut input)?),
+            kind::POSITIONS => Self::Positions(take_positions(&mut input, has_sums)?),
             _ => return None,
         };
         input.0.is_empty().then_some(record)
@@ -216,9 +221,18 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn put_sums(out: &mut Vec<u8>, sums: Sums) {
-    put_u32(out, sums.crc32c);
-    put_u32(out, sums.adler32);
+fn put_all_sums<'a>(out: &mut Vec<u8>, all: impl IntoIterator<Item = &'a Sums>, has_sums: bool) {
+    for sums in all.into_iter().filter(|_| has_sums) {
+        put_u32(out, sums.crc32c);
+        put_u32(out, sums.adler32);
+    }
+}
+
+fn take_sums(input: &mut Input<'_>, has_sums: bool) -> Option<Sums> {
+    match has_sums {
+        true => input.sums(),
+        false => Some(Sums::EMPTY),
+    }
 }
 
 fn put_tenure(out: &mut Vec<u8>, tenure: &Tenure) {
@@ -269,6 +283,20 @@ fn put_form(out: &mut Vec<u8>, header: &Header) {
     put_u32(out, header.part.unwrap_or(0));
     put_u64(out, header.id);
     put_u64(out, header.boot_epoch);
+    let options = options_of(&header.form);
+    if options != 0 {
+        put_u32(out, options);
+    }
+}
+
+/// Option of a log without sums.
+const OPTION_NO_SUMS: u32 = 1;
+/// Option of a log that is written asynchronously.
+const OPTION_ASYNC: u32 = 2;
+
+const fn options_of(form: &LogForm) -> u32 {
+    let no_sums = if form.has_sums { 0 } else { OPTION_NO_SUMS };
+    no_sums | if form.is_async { OPTION_ASYNC } else { 0 }
 }
 
 fn put_file_begin(out: &mut Vec<u8>, number: FileNumber, begin: &FileBegin) {
@@ -293,27 +321,24 @@ fn put_file_begin(out: &mut Vec<u8>, number: FileNumber, begin: &FileBegin) {
     put_u64(out, begin.partial.born);
 }
 
-fn put_objects(out: &mut Vec<u8>, run: &Objects) {
+fn put_objects(out: &mut Vec<u8>, run: &Objects, has_sums: bool) {
     put_u32(out, run.number.0);
     put_u32(out, run.sums.len() as u32);
     put_u64(out, run.first);
-    for sums in &run.sums {
-        put_sums(out, *sums);
-    }
+    put_all_sums(out, &run.sums, has_sums);
 }
 
-fn put_positions(out: &mut Vec<u8>, positions: &Positions) {
+fn put_positions(out: &mut Vec<u8>, positions: &Positions, has_sums: bool) {
     put_u32(out, positions.number.0);
     put_u32(out, positions::code(positions.method));
     put_u32(out, positions.objects.len() as u32);
     let numbers = positions.objects.iter().map(|(number, _)| *number);
     put_bytes(out, &positions::encode(positions.method, numbers));
-    for (_, sums) in &positions.objects {
-        put_sums(out, *sums);
-    }
+    let sums = positions.objects.iter().map(|(_, sums)| sums);
+    put_all_sums(out, sums, has_sums);
 }
 
-fn put_checkpoint(out: &mut Vec<u8>, checkpoint: &Checkpoint) {
+fn put_checkpoint(out: &mut Vec<u8>, checkpoint: &Checkpoint, has_sums: bool) {
     put_u32(out, checkpoint.number.0);
     put_u32(out, checkpoint.objects.len() as u32);
     put_u64(out, checkpoint.first);
@@ -323,9 +348,7 @@ fn put_checkpoint(out: &mut Vec<u8>, checkpoint: &Checkpoint) {
             byte | (u8::from(sums.is_some()) << bit)
         }));
     }
-    for sums in checkpoint.objects.iter().flatten() {
-        put_sums(out, *sums);
-    }
+    put_all_sums(out, checkpoint.objects.iter().flatten(), has_sums);
 }
 
 const fn ending_code(ending: Ending) -> u32 {
@@ -397,12 +420,22 @@ fn take_form(input: &mut Input<'_>, header: Header) -> Option<Header> {
         (1, part) if mechanism != LogMechanism::Universal => Some(part),
         _ => return None,
     };
-    let form = LogForm { mechanism, method };
     let id = input.u64()?;
     let boot_epoch = input.u64()?;
-    if boot_epoch > header.tenure.epoch {
+    // Logs with sums that are written synchronously have no field for options.
+    let options = match input.0.is_empty() {
+        true => 0,
+        false => input.u32().filter(|options| *options != 0)?,
+    };
+    if boot_epoch > header.tenure.epoch || options & !(OPTION_NO_SUMS | OPTION_ASYNC) != 0 {
         return None;
     }
+    let form = LogForm {
+        mechanism,
+        method,
+        has_sums: options & OPTION_NO_SUMS == 0,
+        is_async: options & OPTION_ASYNC != 0,
+    };
     // A log of the default form has a header without these fields.
     (form != LogForm::default()).then_some(Header {
         form,
@@ -449,7 +482,7 @@ fn take_file_begin(input: &mut Input<'_>) -> Option<(FileNumber, FileBegin)> {
     Some((number, begin))
 }
 
-fn take_objects(input: &mut Input<'_>) -> Option<Objects> {
+fn take_objects(input: &mut Input<'_>, has_sums: bool) -> Option<Objects> {
     let number = FileNumber(input.u32()?);
     let count = usize::try_from(input.u32()?).ok()?;
     let first = input.u64()?;
@@ -457,7 +490,7 @@ fn take_objects(input: &mut Input<'_>) -> Option<Objects> {
         return None;
     }
     let sums = (0..count)
-        .map(|_| input.sums())
+        .map(|_| take_sums(input, has_sums))
         .collect::<Option<Vec<_>>>()?;
     Some(Objects {
         number,
@@ -466,7 +499,7 @@ fn take_objects(input: &mut Input<'_>) -> Option<Objects> {
     })
 }
 
-fn take_positions(input: &mut Input<'_>) -> Option<Positions> {
+fn take_positions(input: &mut Input<'_>, has_sums: bool) -> Option<Positions> {
     let number = FileNumber(input.u32()?);
     let method = positions::method(input.u32()?).filter(|one| *one != LogMethod::Ranges)?;
     let count = usize::try_from(input.u32()?).ok()?;
@@ -477,7 +510,7 @@ fn take_positions(input: &mut Input<'_>) -> Option<Positions> {
     let numbers = positions::decode(method, bytes, count)?;
     let objects = numbers
         .into_iter()
-        .map(|object| Some((object, input.sums()?)))
+        .map(|object| Some((object, take_sums(input, has_sums)?)))
         .collect::<Option<Vec<_>>>()?;
     Some(Positions {
         number,
@@ -486,7 +519,7 @@ fn take_positions(input: &mut Input<'_>) -> Option<Positions> {
     })
 }
 
-fn take_checkpoint(input: &mut Input<'_>) -> Option<Checkpoint> {
+fn take_checkpoint(input: &mut Input<'_>, has_sums: bool) -> Option<Checkpoint> {
     let number = FileNumber(input.u32()?);
     let count = usize::try_from(input.u32()?).ok()?;
     let first = input.u64()?;
@@ -501,7 +534,7 @@ fn take_checkpoint(input: &mut Input<'_>) -> Option<Checkpoint> {
     let mut objects = Vec::with_capacity(count);
     for index in 0..count {
         objects.push(if is_set(index) {
-            Some(input.sums()?)
+            Some(take_sums(input, has_sums)?)
         } else {
             None
         });

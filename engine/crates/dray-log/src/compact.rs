@@ -2,7 +2,7 @@
 //! uses. This module also decides when to rewrite.
 
 use crate::file::LogFile;
-use crate::frame::{FLAG_WEAK, PRELUDE_BYTES, prelude_of, write_record};
+use crate::frame::{PRELUDE_BYTES, prelude_of, write_record};
 use crate::positions;
 use crate::record::{
     Checkpoint, FileNumber, Header, LoggedFile, OBJECTS_PER_RECORD_MAX, Positions, Record,
@@ -10,7 +10,7 @@ use crate::record::{
 use crate::recover::{Files, ranges_of_record};
 use crate::scan::{Step, Walk};
 use dray_core::plan::Grid;
-use dray_core::{LogMethod, Result, Sums};
+use dray_core::{LogForm, LogMethod, Result, Sums};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Minimum number of dead bytes before a rewrite. Recovery reads fewer bytes within milliseconds.
@@ -39,6 +39,7 @@ struct Writer<'f, F> {
     buffer: Vec<u8>,
     written: u64,
     nonce: u64,
+    form: LogForm,
 }
 
 impl<F: LogFile> Writer<'_, F> {
@@ -47,8 +48,8 @@ impl<F: LogFile> Writer<'_, F> {
     }
 
     fn put(&mut self, record: &Record, is_weak: bool) -> Result<u64> {
-        let flags = if is_weak { FLAG_WEAK } else { 0 };
-        let (before, body) = (self.offset(), record.encode());
+        let flags = record.flags(is_weak, &self.form);
+        let (before, body) = (self.offset(), record.encode(flags));
         write_record(
             &mut self.buffer,
             before,
@@ -84,13 +85,14 @@ fn begin<'f, F: LogFile>(file: &'f mut F, header: &Header) -> Result<Writer<'f, 
         0,
         record.kind(),
         0,
-        &record.encode(),
+        &record.encode(0),
     );
     Ok(Writer {
         file,
         buffer,
         written: 0,
         nonce: header.nonce,
+        form: header.form,
     })
 }
 
@@ -112,6 +114,7 @@ pub(crate) fn write_new<F: LogFile>(file: &mut F, header: &Header) -> Result<u64
 /// The old log as input of compaction.
 pub(crate) struct OldLog {
     pub(crate) nonce: u64,
+    pub(crate) has_sums: bool,
     pub(crate) first: u64,
     pub(crate) end: u64,
 }
@@ -248,7 +251,7 @@ fn copy_ranges<F: LogFile>(
     live_bytes: &mut BTreeMap<FileNumber, u64>,
 ) -> Result<BTreeSet<WindowKey>> {
     let mut windows = BTreeSet::new();
-    let mut walk = Walk::new(old.nonce, old.first, old.end);
+    let mut walk = Walk::new(old.nonce, old.has_sums, old.first, old.end);
     while let Some(step) = walk.next(writer.file)? {
         let Some((file, ranges)) = counted_ranges(&step, files) else {
             continue;
@@ -308,7 +311,7 @@ fn gather<F: LogFile>(
     files: &Files,
     mut batch: BTreeMap<WindowKey, Vec<Option<Sums>>>,
 ) -> Result<BTreeMap<WindowKey, Vec<Option<Sums>>>> {
-    let mut walk = Walk::new(old.nonce, old.first, old.end);
+    let mut walk = Walk::new(old.nonce, old.has_sums, old.first, old.end);
     while let Some(step) = walk.next(file)? {
         let is_objects = matches!(
             &step,

@@ -15,9 +15,11 @@ use dray_core::{End, Error, ErrorKind, Result};
 /// First bytes of an object log of every version.
 pub const MAGIC: [u8; 8] = *b"DRAYLOG\n";
 /// Newest version that this build reads and writes.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Version of a log of the default form. Older programs also read such a log.
 pub(crate) const VERSION_USUAL: u16 = 2;
+/// Version of a log of another form, with sums and written synchronously.
+pub(crate) const VERSION_OF_FORMS: u16 = 3;
 /// Oldest version that this build reads.
 pub const VERSION_OLDEST: u16 = 1;
 
@@ -31,6 +33,8 @@ pub(crate) const ALIGNMENT: u64 = 8;
 
 /// Flag of a record whose ranges were written but not synced.
 pub(crate) const FLAG_WEAK: u8 = 1;
+/// Flag of a record of ranges without their sums.
+pub(crate) const FLAG_NO_SUMS: u8 = 2;
 
 /// The head of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,13 +185,13 @@ mod tests {
 
     #[test]
     fn unknown_versions_and_foreign_files_are_refused() {
-        assert_eq!(check_prelude(&prelude_of(VERSION)).expect("ours"), 3);
+        assert_eq!(check_prelude(&prelude_of(VERSION)).expect("ours"), 4);
         assert_eq!(check_prelude(&prelude_of(1)).expect("older"), 1);
         let newer = check_prelude(&prelude_of(258)).expect_err("newer");
         assert_eq!(newer.kind, ErrorKind::LogVersion);
         assert!(
             newer.to_string().contains("version 258")
-                && newer.cause.contains("reads versions 1 to 3"),
+                && newer.cause.contains("reads versions 1 to 4"),
             "{newer}"
         );
         let older = check_prelude(&prelude_of(0)).expect_err("older");

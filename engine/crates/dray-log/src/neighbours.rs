@@ -69,7 +69,12 @@ impl Follower {
         if end < self.read_to || read_header(file, end)?.0.nonce != self.header.nonce {
             return Ok(false);
         }
-        let mut walk = Walk::new(self.header.nonce, self.read_to, end);
+        let mut walk = Walk::new(
+            self.header.nonce,
+            self.header.form.has_sums,
+            self.read_to,
+            end,
+        );
         while let Some(step) = walk.next(file)? {
             match step {
                 Step::Record {

@@ -81,7 +81,12 @@ impl<F: LogFile> UniversalLog<F> {
                 None => Ok(Vec::new()),
             };
         }
-        let walk = Walk::new(self.header.nonce, self.first, self.length);
+        let walk = Walk::new(
+            self.header.nonce,
+            self.header.form.has_sums,
+            self.first,
+            self.length,
+        );
         pieces_of(&mut self.file, walk, file, within)
     }
 }
@@ -118,7 +123,12 @@ pub(crate) fn copy_pieces<L: ObjectLog, F: LogFile>(
         return copy_pieces(own, number, (&mut opened, found), &theirs);
     }
     for part in parts(theirs) {
-        let walk = Walk::new(recovery.header.nonce, recovery.first, recovery.end);
+        let walk = Walk::new(
+            recovery.header.nonce,
+            recovery.header.form.has_sums,
+            recovery.first,
+            recovery.end,
+        );
         for (range, sums) in pieces_of(log, walk, theirs, part)? {
             own.done(number, range, sums)?;
         }

@@ -1,6 +1,6 @@
 //! Values in the records of a log.
 
-use crate::frame::{VERSION, VERSION_USUAL};
+use crate::frame::{FLAG_NO_SUMS, FLAG_WEAK, VERSION, VERSION_OF_FORMS, VERSION_USUAL};
 use dray_core::options::Durability;
 use dray_core::{
     ContentKey, End, Error, ErrorKind, LogForm, LogMethod, Name, RelPath, Result, SummedRanges,
@@ -150,6 +150,7 @@ impl Header {
     pub(crate) fn version(&self) -> u16 {
         match self.form == LogForm::default() {
             true => VERSION_USUAL,
+            false if self.form.has_sums && !self.form.is_async => VERSION_OF_FORMS,
             false => VERSION,
         }
     }
@@ -272,6 +273,16 @@ pub(crate) enum Record {
 }
 
 impl Record {
+    /// Returns the flags of the record in a log of the form `form`.
+    pub(crate) const fn flags(&self, is_weak: bool, form: &LogForm) -> u8 {
+        let weak = if is_weak { FLAG_WEAK } else { 0 };
+        match self.file_of_ranges() {
+            Some(_) if !form.has_sums => weak | FLAG_NO_SUMS,
+            Some(_) => weak,
+            None => 0,
+        }
+    }
+
     /// Returns the number of the file whose ranges the record contains; `None` for another record.
     pub(crate) const fn file_of_ranges(&self) -> Option<FileNumber> {
         match self {

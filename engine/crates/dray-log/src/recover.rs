@@ -149,7 +149,12 @@ pub fn recover_within<F: LogFile>(file: &mut F, limits: Limits) -> Result<Option
         return Ok(None);
     };
     let mut replay = Replay::new(&scan.header, limits);
-    let mut walk = Walk::new(scan.header.nonce, scan.first, scan.end);
+    let mut walk = Walk::new(
+        scan.header.nonce,
+        scan.header.form.has_sums,
+        scan.first,
+        scan.end,
+    );
     while let Some(step) = walk.next(file)? {
         replay.step(step);
     }
@@ -161,16 +166,27 @@ pub fn recover_within<F: LogFile>(file: &mut F, limits: Limits) -> Result<Option
 }
 
 /// Unfinished files, indexed by number, by final path and by partial file.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Files {
+    has_sums: bool,
     by_number: BTreeMap<FileNumber, (RelPath, LoggedFile)>,
     by_path: BTreeMap<RelPath, FileNumber>,
     by_partial: BTreeMap<RelPath, FileNumber>,
 }
 
 impl Files {
-    pub(crate) fn from_recovery(files: BTreeMap<RelPath, LoggedFile>) -> Self {
-        let mut all = Self::default();
+    /// Returns the files of a new log. `has_sums` is true if the log contains sums.
+    pub(crate) const fn new(has_sums: bool) -> Self {
+        Self {
+            has_sums,
+            by_number: BTreeMap::new(),
+            by_path: BTreeMap::new(),
+            by_partial: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn from_recovery(has_sums: bool, files: BTreeMap<RelPath, LoggedFile>) -> Self {
+        let mut all = Self::new(has_sums);
         for (path, file) in files {
             all.insert(path, file);
         }
@@ -223,11 +239,24 @@ impl Files {
         self.by_number.len()
     }
 
-    /// Drops ranges that were written without a sync. Called after a new boot, because a crash may
-    /// have lost these ranges.
-    pub(crate) fn forget_weak(&mut self, offset: u64) {
+    /// Returns true if ranges of the file are valid only until the host restarts. A crash may have
+    /// lost ranges that were written without a sync. In a log without sums, no range can be
+    /// compared with the storage after a restart, or on another host.
+    fn is_unproven(&self, file: &LoggedFile) -> bool {
+        file.is_weak || !self.has_sums && !file.done.is_empty()
+    }
+
+    /// Returns true if a file has ranges that are valid only until the host restarts.
+    pub(crate) fn has_unproven(&self) -> bool {
+        let mut files = self.by_number.values();
+        files.any(|(_, file)| self.is_unproven(file))
+    }
+
+    /// Drops the ranges that are valid only until the host restarts. Called after a new boot.
+    pub(crate) fn forget_unproven(&mut self, offset: u64) {
+        let has_sums = self.has_sums;
         for (_, file) in self.by_number.values_mut() {
-            if file.is_weak {
+            if file.is_weak || !has_sums {
                 file.done = dray_core::SummedRanges::new();
                 file.is_weak = false;
                 file.counts_from = offset;
@@ -271,7 +300,7 @@ struct Replay {
 impl Replay {
     fn new(header: &Header, limits: Limits) -> Self {
         Self {
-            files: Files::default(),
+            files: Files::new(header.form.has_sums),
             header: header.clone(),
             tenure: header.tenure.clone(),
             next_file: header.next_file.0,
@@ -335,7 +364,7 @@ impl Replay {
                 }
                 if tenure.boot_id != self.tenure.boot_id {
                     self.boot_epoch = tenure.epoch;
-                    self.files.forget_weak(offset);
+                    self.files.forget_unproven(offset);
                     self.run_count = self.files.by_path().map(|(_, f)| f.done.run_count()).sum();
                 }
                 self.tenure = tenure;
@@ -412,7 +441,7 @@ impl Replay {
         };
         self.doubted.remove(&number);
         file.log_bytes += stride;
-        if is_weak && self.is_tenure_doubted {
+        if (is_weak || !self.header.form.has_sums) && self.is_tenure_doubted {
             // The ranges were written without a sync, and it is unknown if the host has restarted
             // since. So the ranges do not count.
             return true;
@@ -448,7 +477,7 @@ impl Replay {
         if self.is_tenure_doubted {
             // The lost bytes may contain the record of a newer holder, which wrote records without
             // a sync in another boot of the host.
-            self.files.forget_weak(scan.end);
+            self.files.forget_unproven(scan.end);
         }
         self.damage.files_kept = self.files.len() as u64;
         Recovery {

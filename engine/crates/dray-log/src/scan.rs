@@ -3,7 +3,8 @@
 use crate::codec::{BODY_BYTES_MAX, kind};
 use crate::file::LogFile;
 use crate::frame::{
-    ALIGNMENT, FLAG_WEAK, HEAD_BYTES, Head, PRELUDE_BYTES, VERSION, check_prelude, crc,
+    ALIGNMENT, FLAG_NO_SUMS, FLAG_WEAK, HEAD_BYTES, Head, PRELUDE_BYTES, VERSION_USUAL,
+    check_prelude, crc,
 };
 use crate::record::{Header, Record};
 use dray_core::{End, Error, ErrorKind, Result};
@@ -79,6 +80,8 @@ pub(crate) enum Step {
 pub(crate) struct Walk {
     window: Window,
     nonce: u64,
+    /// True if the records of ranges contain sums.
+    has_sums: bool,
     offset: u64,
     end: u64,
     /// Number of bytes of record bodies that a search for the next intact record may still
@@ -94,14 +97,16 @@ enum Parsed {
 }
 
 impl Walk {
-    /// Creates a walk that starts at `offset`. A record must start there.
-    pub(crate) fn new(nonce: u64, offset: u64, end: u64) -> Self {
+    /// Creates a walk that starts at `offset`. A record must start there. In a log with sums, a
+    /// record of ranges without sums is not intact, and the other way round.
+    pub(crate) fn new(nonce: u64, has_sums: bool, offset: u64, end: u64) -> Self {
         Self {
             window: Window {
                 start: 0,
                 bytes: Vec::new(),
             },
             nonce,
+            has_sums,
             offset,
             end,
             search_bytes_left: end,
@@ -180,9 +185,15 @@ impl Walk {
         }
         let start = offset + HEAD_BYTES as u64;
         let body = self.window.at(file, start, length, self.end)?;
+        let is_known = head.flags & !(FLAG_WEAK | FLAG_NO_SUMS) == 0;
+        let has_sums = head.flags & FLAG_NO_SUMS == 0;
         let record = body
-            .filter(|body| crc(body) == head.body_crc && head.flags & !FLAG_WEAK == 0)
-            .and_then(|body| Record::decode(head.kind, body));
+            .filter(|body| crc(body) == head.body_crc && is_known)
+            .and_then(|body| Record::decode(head.kind, head.flags, body))
+            .filter(|record| match record.file_of_ranges() {
+                Some(_) => has_sums == self.has_sums,
+                None => has_sums,
+            });
         Ok(match record {
             Some(record) => Parsed::Record { head, record },
             None => Parsed::BadBody(head),
@@ -224,7 +235,7 @@ pub(crate) fn scan<F: LogFile>(file: &mut F) -> Result<Option<Scan>> {
     let version = read_version(file, file_bytes)?;
     let (header, first) = read_header(file, file_bytes)?;
 
-    let mut walk = Walk::new(header.nonce, first, file_bytes);
+    let mut walk = Walk::new(header.nonce, header.form.has_sums, first, file_bytes);
     let mut durable = first;
     let mut lost = Vec::new();
     while let Some(step) = walk.next(file)? {
@@ -264,13 +275,13 @@ fn read_version<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<u16> {
 pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(Header, u64)> {
     let version = read_version(file, file_bytes)?;
     // The header contains the nonce, so the checksum of the header itself uses the nonce 0.
-    let mut walk = Walk::new(0, PRELUDE_BYTES, file_bytes);
+    let mut walk = Walk::new(0, true, PRELUDE_BYTES, file_bytes);
     walk.search_bytes_left = 0;
     match walk.parse_at(file, PRELUDE_BYTES)? {
         Parsed::Record {
             head,
             record: Record::Header(header),
-        } if (version < VERSION) == (header.version() < VERSION) => {
+        } if version.max(VERSION_USUAL) == header.version() => {
             Ok((*header, PRELUDE_BYTES + head.stride()))
         }
         _ => Err(

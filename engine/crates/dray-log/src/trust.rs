@@ -126,7 +126,8 @@ pub fn judge(
     let is_same_boot = recovery.tenure.boot_id == *sink.boot_id;
     let doubt = content(file, sink, wanted)
         .or_else(|| partial(file, sink, found, is_same_boot))
-        .or_else(|| boot(file, sink, is_same_boot));
+        .or_else(|| boot(file, sink, is_same_boot))
+        .or_else(|| unproven(recovery, file, sink, is_same_boot));
     match doubt {
         Some(error) => Verdict::StartOver(error.file(path)),
         None => Verdict::Trusted(Trusted {
@@ -215,6 +216,32 @@ fn boot(file: &LoggedFile, sink: &Sink<'_>, is_same_boot: bool) -> Option<Error>
             format!(
                 "{} was written with durability none, and the host has restarted since",
                 sink.log
+            ),
+        )
+    })
+}
+
+/// Returns the reason why the ranges of a log without sums are not valid. Nothing shows that the
+/// storage still has the bytes of such a range after a restart, on another host, or after a failed
+/// write.
+fn unproven(
+    recovery: &Recovery,
+    file: &LoggedFile,
+    sink: &Sink<'_>,
+    is_same_boot: bool,
+) -> Option<Error> {
+    let why = match (file.is_doubtful, is_same_boot) {
+        (true, _) => "a write to the partial file has failed",
+        (_, false) => "the host has restarted since, or another host wrote the log",
+        (false, true) => return None,
+    };
+    let has_proof = recovery.header.form.has_sums || file.done.is_empty();
+    (!has_proof).then(|| {
+        doubt(
+            ErrorKind::Other,
+            format!(
+                "{} has the form {}, which contains no checksums, and {why}",
+                sink.log, recovery.header.form
             ),
         )
     })

@@ -73,8 +73,8 @@ impl<F: LogFile> UniversalLog<F> {
             file,
             tenure: header.tenure.clone(),
             parts: Parts::found(BTreeSet::new(), header.boot_epoch),
+            files: Files::new(header.form.has_sums),
             header,
-            files: Files::default(),
             next_file: FileNumber(0),
             first,
             length,
@@ -121,9 +121,9 @@ impl<F: LogFile> UniversalLog<F> {
             file.truncate(recovery.end)?;
             file.sync()?;
         }
-        let mut files = Files::from_recovery(recovery.files);
+        let mut files = Files::from_recovery(recovery.header.form.has_sums, recovery.files);
         if tenure.boot_id != recovery.tenure.boot_id {
-            files.forget_weak(recovery.end);
+            files.forget_unproven(recovery.end);
         }
         let is_same_boot = tenure.boot_id == recovery.tenure.boot_id;
         let boot_epoch = match is_same_boot && recovery.boot_epoch < tenure.epoch {
@@ -225,6 +225,7 @@ impl<F: LogFile> UniversalLog<F> {
     fn rewrite(&mut self) -> Result<()> {
         let old = OldLog {
             nonce: self.header.nonce,
+            has_sums: self.header.form.has_sums,
             first: self.first,
             end: self.length,
         };
@@ -350,7 +351,7 @@ impl<F: LogFile> UniversalLog<F> {
 }
 
 fn header_stride(header: &Header) -> u64 {
-    let body = Record::Header(Box::new(header.clone())).encode().len();
+    let body = Record::Header(Box::new(header.clone())).encode(0).len();
     (crate::frame::HEAD_BYTES + body).next_multiple_of(crate::frame::ALIGNMENT as usize) as u64
 }
 
@@ -403,6 +404,11 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
     fn done(&mut self, number: FileNumber, range: ByteRange, sums: Sums) -> Result<()> {
         self.usable()?;
         let is_weak = self.tenure.durability == Durability::None;
+        // A log without sums returns the same sums before and after a recovery.
+        let sums = match self.header.form.has_sums {
+            true => sums,
+            false => Sums::EMPTY,
+        };
         let file = self.live(number, "record a range in the log")?;
         let grid = Grid::new(file.key.size, file.object_bytes);
         if range.end() > grid.size() || !file.done.insert(range, sums) {

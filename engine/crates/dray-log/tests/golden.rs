@@ -48,7 +48,10 @@ fn describe_recovery(found: &Recovery) -> Value {
         .map(|(path, file)| {
             let runs = file.done.iter();
             let done: Vec<Value> = runs
-                .map(|(range, sums)| json!([range.offset, range.length, sums.crc32c, sums.adler32]))
+                .map(|(range, sums)| match found.header.form.has_sums {
+                    true => json!([range.offset, range.length, sums.crc32c, sums.adler32]),
+                    false => json!([range.offset, range.length]),
+                })
                 .collect();
             json!({
                 "path": escape(path.as_bytes()),
@@ -293,9 +296,10 @@ fn golden_logs_are_written_and_read_unchanged() {
     }
 }
 
-/// Creates a log of a form, with two holders and four files. The first two files are finished, so a
+/// Creates a log of a form, with two holders and four files. The second holder has the boot
+/// `boot`. The first two files are finished, so a
 /// transaction of two files has one part log.
-fn of_form(form: LogForm) -> Medium {
+fn of_form(form: LogForm, boot: u8) -> Medium {
     let data = content("golden", 1, 1 << 20);
     let medium = Medium::new();
     let header = Header::new(
@@ -338,7 +342,7 @@ fn of_form(form: LogForm) -> Medium {
     }
     log.commit().expect("memory");
     let found = recover(&mut medium.clone()).expect("whole").expect("made");
-    let next = tenure(2, 2, Durability::File);
+    let next = tenure(2, boot, Durability::File);
     let mut log = UniversalLog::resume(medium.clone(), found, next).expect("memory");
     put(&mut log, 2, &[4, 6, 65_535]);
     let hole = ByteRange::between(200_000, 400_000);
@@ -357,14 +361,30 @@ fn golden_logs_of_all_forms_are_written_and_read_unchanged() {
         ("universal", LogMechanism::Universal),
     ] {
         for method in LogMethod::ALL {
-            let form = LogForm { mechanism, method };
-            let medium = of_form(form);
-            check_folder(&format!("form-{word}-{}", method.word()), &medium);
+            let form = LogForm::new(mechanism, method);
+            let medium = of_form(form, 2);
+            let stem = format!("form-{word}-{}", method.word());
+            check_folder(&stem, &medium);
+            let medium = of_form(form.without_sums(), 1);
+            check_folder(&format!("{stem}-nosums"), &medium);
         }
+        let form = LogForm::new(mechanism, LogMethod::Bit64).asynchronous();
+        check_folder(&format!("form-{word}-bit64-async"), &of_form(form, 2));
+        let form = form.without_sums();
+        let other_boot = check_folder(&format!("form-{word}-other-boot"), &of_form(form, 2));
+        // Only the second holder's ranges count: three objects and a hole.
+        let bytes: u64 = other_boot
+            .files
+            .values()
+            .map(|file| file.done.bytes())
+            .sum();
+        assert_eq!(bytes, 3 * common::OBJECT + 200_000);
     }
+    let form = LogForm::default().asynchronous();
+    check_folder("form-universal-ranges-async", &of_form(form, 2));
     // A flipped bit in the Positions of the first group of a part log, and in the Header of another.
     let form = "file:bit8".parse().expect("a form");
-    let medium = of_form(form);
+    let medium = of_form(form, 2);
     for (part, at) in [(2, 360), (3, 40)] {
         let mut all = medium.all();
         let disk = all.folder.files.get_mut(&Some(part)).expect("a part log");

@@ -41,8 +41,12 @@ fn forms() -> impl Strategy<Value = LogForm> {
     (
         prop::sample::select(mechanisms.to_vec()),
         prop::sample::select(LogMethod::ALL.to_vec()),
+        any::<bool>(),
     )
-        .prop_map(|(mechanism, method)| LogForm { mechanism, method })
+        .prop_map(|(mechanism, method, has_sums)| match has_sums {
+            true => LogForm::new(mechanism, method),
+            false => LogForm::new(mechanism, method).without_sums(),
+        })
 }
 
 /// Returns the call for a step in this state; `None` if the state does not permit the step.
@@ -109,7 +113,7 @@ proptest! {
                 epoch += 1;
                 if *new_boot {
                     boot += 1;
-                    if !is_synced {
+                    if !is_synced || !form.has_sums {
                         committed.values_mut().for_each(|(_, _, done)| done.fill(false));
                     }
                 }

@@ -118,7 +118,7 @@ pub fn run(
         config.buffer_bytes,
     );
     let writers = config.writers.first();
-    let machine = Sink::new(config);
+    let machine = Sink::new(config).logging_apart(space.logs_apart);
     let ran = caught("run the sink", || {
         conduct_all(&space, machine, writers, pool, link, observer)
     });
@@ -147,11 +147,14 @@ fn conduct_all(
         // One thread inspects entries (`names`), because a folder must exist before its entries.
         // One thread executes syncs and writes log records (`log`), because these tasks must keep
         // their order too. A sync of the late group has a thread of its own (`late`), because it
-        // waits for slow targets.
+        // waits for slow targets. With asynchronous logging, the other syncs have a thread of their
+        // own too (`syncs`), and the first thread is only the logger. The sink machine limits the
+        // number of groups that wait for the logger.
         let (names_out, names) = unbounded();
         let (begins_out, begins) = unbounded();
         let (log_out, log) = unbounded();
         let (late_out, late) = unbounded();
+        let (syncs_out, syncs) = unbounded();
         let (chores_out, chores) = unbounded();
         let (reads_out, reads) = unbounded();
         let start = |jobs: &Receiver<BackgroundTask>| {
@@ -165,6 +168,7 @@ fn conduct_all(
         };
         let mut lanes = [&names, &log, &late]
             .into_iter()
+            .chain(space.logs_apart.then_some(&syncs))
             .chain([&begins; PREPARE_THREADS])
             .chain([&chores; CHORE_THREADS])
             .chain([&reads; READ_BACK_THREADS]);
@@ -185,6 +189,7 @@ fn conduct_all(
             begins: begins_out,
             log: log_out,
             late: late_out,
+            syncs: syncs_out,
             chores: chores_out,
             reads: reads_out,
             writers: TargetPools::new(writers, threads::busy_max()),
@@ -224,6 +229,7 @@ struct SinkExecutor<'scope, 'env> {
     begins: Sender<BackgroundTask>,
     log: Sender<BackgroundTask>,
     late: Sender<BackgroundTask>,
+    syncs: Sender<BackgroundTask>,
     chores: Sender<BackgroundTask>,
     reads: Sender<BackgroundTask>,
     writers: TargetPools<WriteJob, Writers>,
@@ -384,6 +390,7 @@ impl SinkExecutor<'_, '_> {
             SyncItem::Adopted(path) => SyncPath::Adopted(path),
         });
         let lane = match group {
+            SyncGroup::Main if self.space.logs_apart => Lane::Syncs,
             SyncGroup::Main => Lane::Log,
             SyncGroup::Late => Lane::Late,
         };
@@ -526,6 +533,7 @@ impl SinkExecutor<'_, '_> {
             Lane::Begins => &self.begins,
             Lane::Log => &self.log,
             Lane::Late => &self.late,
+            Lane::Syncs => &self.syncs,
             Lane::Chores => &self.chores,
             Lane::Reads => &self.reads,
         };
@@ -579,6 +587,7 @@ enum Lane {
     Begins,
     Log,
     Late,
+    Syncs,
     Chores,
     Reads,
 }

@@ -82,7 +82,7 @@ fn merge(recovery: &mut Recovery, part: u32, mut found: Recovery, paths: &[RelPa
             continue;
         }
         recovery.parts.insert(part);
-        if !(theirs.is_weak && is_rebooted) {
+        if !((theirs.is_weak || !recovery.header.form.has_sums) && is_rebooted) {
             ours.done = theirs.done;
             ours.is_weak = theirs.is_weak;
         }

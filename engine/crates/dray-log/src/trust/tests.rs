@@ -5,7 +5,8 @@ use crate::{
 };
 use dray_core::options::Durability;
 use dray_core::{
-    ByteRange, Checksum, ContentKey, ErrorKind, ModifiedTime, Name, RelPath, Sums, TransferId,
+    ByteRange, Checksum, ContentKey, ErrorKind, LogForm, ModifiedTime, Name, RelPath, Sums,
+    TransferId,
 };
 use std::num::NonZeroU64;
 
@@ -37,6 +38,10 @@ fn found() -> FoundPartial {
 }
 
 fn logged(durability: Durability) -> Recovery {
+    logged_as(LogForm::default(), durability, false)
+}
+
+fn logged_as(form: LogForm, durability: Durability, is_doubtful: bool) -> Recovery {
     let tenure = Tenure {
         epoch: 1,
         holder: "here".into(),
@@ -44,7 +49,7 @@ fn logged(durability: Durability) -> Recovery {
         boot_id: boot(1),
         durability,
     };
-    let header = Header::new(Vec::new(), b"ada".to_vec(), 1, "test", tenure);
+    let header = Header::new(Vec::new(), b"ada".to_vec(), 1, "test", tenure).of_form(form);
     let mut log = UniversalLog::create(MemoryFile::new(), header).expect("memory");
     let partial = PartialFile {
         name: Name::new(b".dray-1.part").expect("a good name"),
@@ -61,6 +66,9 @@ fn logged(durability: Durability) -> Recovery {
     let number = log.begin_file(begin).expect("new");
     log.done(number, ByteRange::between(0, 8), Sums::of(b"abcdefgh"))
         .expect("in range");
+    if is_doubtful {
+        log.file_doubtful(number).expect("unfinished");
+    }
     log.commit().expect("memory");
     recover(&mut log.into_file()).expect("good").expect("made")
 }
@@ -163,6 +171,27 @@ fn unsynced_ranges_are_dropped_after_a_reboot() {
             Verdict::Trusted(trusted) => assert_eq!(trusted.must_sync, must_sync),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+#[test]
+fn ranges_without_sums_are_trusted_only_in_their_boot_and_without_doubt() {
+    let form = LogForm::default().without_sums();
+    let log = logged_as(form, Durability::Object, false);
+    let here = ask(&log, 1, Durability::Object, Some(found()), &key(100));
+    assert!(matches!(here, Verdict::Trusted(trusted) if trusted.done.bytes() == 8));
+    let doubtful = logged_as(form, Durability::Object, true);
+    for (log, boot_id, why) in [
+        (&log, 2, "the host has restarted since"),
+        (&doubtful, 1, "a write to the partial file has failed"),
+    ] {
+        let verdict = ask(log, boot_id, Durability::Object, Some(found()), &key(100));
+        let Verdict::StartOver(error) = verdict else {
+            panic!("{verdict:?}");
+        };
+        let words = error.to_string();
+        assert!(words.contains("universal:ranges:nosums"), "{words}");
+        assert!(words.contains(why), "{words}");
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::UniversalLog;
 use crate::compact::positions_of;
-use crate::frame::{FLAG_WEAK, write_record};
+use crate::frame::write_record;
 use crate::positions;
 use crate::record::{FileNumber, OBJECTS_PER_RECORD_MAX, Objects, Record};
 use dray_core::options::Durability;
-use dray_core::{ByteRange, LogMechanism, LogMethod, Sums};
+use dray_core::{ByteRange, LogForm, LogMechanism, LogMethod, Sums};
 
 /// Records that are not written yet. They are written in this order: begins of files, then ranges
 /// sorted by file and offset, then ends of files. Sorting joins the objects of a group into few
@@ -58,11 +58,8 @@ impl<F> UniversalLog<F> {
             file_bytes: Vec::new(),
             start: self.length,
             nonce: self.header.nonce,
-            flags: if self.tenure.durability == Durability::None {
-                FLAG_WEAK
-            } else {
-                0
-            },
+            is_weak: self.tenure.durability == Durability::None,
+            form: self.header.form,
         };
         for record in &self.pending.begins {
             let number = match record {
@@ -71,7 +68,7 @@ impl<F> UniversalLog<F> {
                 | Record::FileDoubtful(number) => Some(*number),
                 _ => None,
             };
-            group.put(number, 0, record);
+            group.put(number, record);
         }
         let files = &self.files;
         let objects = &mut self.pending.objects;
@@ -93,14 +90,14 @@ impl<F> UniversalLog<F> {
         let ranges = self.pending.ranges.iter();
         for (number, range, sums) in ranges.filter(|(number, ..)| files.get(*number).is_some()) {
             let record = Record::Range(*number, *range, *sums);
-            group.put(Some(*number), group.flags, &record);
+            group.put(Some(*number), &record);
         }
         for record in &self.pending.ends {
-            group.put(None, 0, record);
+            group.put(None, record);
         }
         if is_commit {
             let durable_before = self.durable;
-            group.put(None, 0, &Record::Commit { durable_before });
+            group.put(None, &Record::Commit { durable_before });
         }
         group
     }
@@ -112,11 +109,13 @@ pub(super) struct Group {
     pub(super) file_bytes: Vec<(FileNumber, u64)>,
     start: u64,
     nonce: u64,
-    flags: u8,
+    is_weak: bool,
+    form: LogForm,
 }
 
 impl Group {
-    fn put(&mut self, number: Option<FileNumber>, flags: u8, record: &Record) {
+    fn put(&mut self, number: Option<FileNumber>, record: &Record) {
+        let flags = record.flags(self.is_weak, &self.form);
         let before = self.bytes.len() as u64;
         let offset = self.start + before;
         write_record(
@@ -125,7 +124,7 @@ impl Group {
             self.nonce,
             record.kind(),
             flags,
-            &record.encode(),
+            &record.encode(flags),
         );
         if let Some(number) = number {
             self.file_bytes
@@ -167,14 +166,14 @@ impl Group {
             };
             let numbers = of_file.iter().map(|(_, index, sums)| (*index, *sums));
             for record in positions_of(method, *number, numbers) {
-                self.put(Some(*number), self.flags, &record);
+                self.put(Some(*number), &record);
             }
         }
     }
 
     fn put_run(&mut self, run: Option<Objects>) {
         if let Some(run) = run {
-            self.put(Some(run.number), self.flags, &Record::Objects(run));
+            self.put(Some(run.number), &Record::Objects(run));
         }
     }
 }

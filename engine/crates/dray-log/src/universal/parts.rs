@@ -300,10 +300,10 @@ impl<F: LogFile> UniversalLog<F> {
         let recovery = recover(&mut file)?.ok_or_else(changed)?;
         let is_rebooted = is_rebooted(&recovery.tenure, self.parts.boot_epoch);
         let mut log = UniversalLog::resume(file, recovery, self.tenure.clone())?;
-        if is_rebooted && log.files().any(|(_, file)| file.is_weak) {
+        if is_rebooted && log.files.has_unproven() {
             // Rewrite the part log, because its new tenure does not show that the host may have
             // restarted.
-            log.files.forget_weak(log.length);
+            log.files.forget_unproven(log.length);
             log.compact()?;
         }
         let files = self.header.files_per_part();

@@ -290,7 +290,9 @@ impl Space {
         one: &Wanted<'_>,
         theirs: &LoggedFile,
     ) -> Result<Option<Resume>> {
-        if !self.names.has_own_form(&theirs.partial.name) {
+        // A log with sums cannot contain ranges whose sums are unknown.
+        let has_sums = recovery.header.form.has_sums || !destination.log.header().form.has_sums;
+        if !self.names.has_own_form(&theirs.partial.name) || !has_sums {
             return Ok(None);
         }
         let (store, path) = (self.store.as_ref(), one.path);

@@ -99,6 +99,9 @@ impl Space {
         if is_doubtful {
             self.note_doubtful(logged.number);
         }
+        if !self.destination()?.log.header().form.has_sums {
+            return self.continue_without_sums(path, key, logged, partial, is_doubtful);
+        }
         let trusts = self.options.resume == ResumeMode::Trust;
         if is_doubtful || !trusts && !self.is_as_recorded(path, logged)? {
             drop(partial);
@@ -120,6 +123,55 @@ impl Space {
                 is_moved: false,
             },
         ))
+    }
+
+    /// Continues a partial file whose log contains no sums. The sums of the recorded ranges are
+    /// those of the bytes on the storage. If the file is doubtful, it begins again, because nothing
+    /// shows which bytes are correct.
+    fn continue_without_sums(
+        &self,
+        path: &RelPath,
+        key: ContentKey,
+        logged: &LoggedFile,
+        partial: Box<dyn Partial>,
+        is_doubtful: bool,
+    ) -> Result<(Arc<OpenFile>, Kept)> {
+        let done = match is_doubtful {
+            true => None,
+            false => self.sums_on_storage(path, logged)?,
+        };
+        let Some(done) = done else {
+            drop(partial);
+            let open = self.begin_anew(path, key, logged.object_bytes.get(), None)?;
+            let done = SummedRanges::new();
+            let is_moved = true;
+            return Ok((open, Kept { done, is_moved }));
+        };
+        let name = logged.partial.name.clone();
+        let _ = self.names.clear_beside(path, &name);
+        let open = self
+            .handles
+            .adopt(path, key.size, logged.number, name, partial, false);
+        let is_moved = false;
+        Ok((open, Kept { done, is_moved }))
+    }
+
+    /// Reads the recorded ranges of a partial file, and returns them with the sums of the bytes
+    /// that were read. Returns `None` if a range cannot be read.
+    ///
+    /// # Errors
+    /// `Cancelled` if the session ends meanwhile. Errors of opening the file.
+    fn sums_on_storage(&self, path: &RelPath, logged: &LoggedFile) -> Result<Option<SummedRanges>> {
+        let file = self.open_back(path, &logged.partial.name)?;
+        let mut done = SummedRanges::new();
+        for (range, _) in logged.done.iter() {
+            match self.read_back.sums(file.as_ref(), range) {
+                Ok(sums) => done.insert(range, sums),
+                Err(error) if error.kind == ErrorKind::Cancelled => return Err(error),
+                Err(_) => return Ok(None),
+            };
+        }
+        Ok(Some(done))
     }
 
     /// Returns true if the storage has all ranges that the log records for a partial file.

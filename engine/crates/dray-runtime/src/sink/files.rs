@@ -75,6 +75,8 @@ pub(super) struct Space {
     pub(super) read_back: ReadBack,
     /// Number and total duration of the commits of the log.
     pub(super) commits: Commits,
+    /// True if a thread of its own writes the log, while the next data is synced.
+    pub(super) logs_apart: bool,
     pub(super) strays: Strays,
     /// The destination as the user named it.
     pub(super) words: String,
@@ -131,6 +133,7 @@ impl Space {
             store: Arc::clone(&destination.store),
             handles: Handles::new(Arc::clone(&destination.store)),
             lease: destination.take_lease(),
+            logs_apart: destination.log.header().form.is_async,
             destination: Mutex::new(destination),
             options,
             folders: Folders::default(),

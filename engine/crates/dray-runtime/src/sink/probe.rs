@@ -97,6 +97,12 @@ impl Peek {
             if layout::is_on_disks(&file.partial.name) != is_on_disks {
                 continue;
             }
+            // A transfer whose log has sums does not adopt ranges without sums.
+            let is_own = log.tenure.transfer == self.request.transfer;
+            let wants_sums = self.request.log.unwrap_or_default().has_sums;
+            if !is_own && wants_sums && !log.header.form.has_sums {
+                continue;
+            }
             let words = format!("the log {} of {}", speaker.log(), self.request.words);
             let sink = trust::Sink {
                 log: &words,
