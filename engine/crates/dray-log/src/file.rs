@@ -110,8 +110,8 @@ pub trait LogFile {
     }
 
     /// Gives back resources of the operating system, such as an open file, until the next call. The
-    /// writer calls this method for a part log after a commit, because a transfer may have more
-    /// unfinished files than a process may have open files.
+    /// writer calls this method for the part logs that it has not used for longest, because a
+    /// transfer may have more unfinished files than a process may have open files.
     fn release(&mut self) {}
 }
 

@@ -75,7 +75,11 @@ impl<F: LogFile> UniversalLog<F> {
             let path = path.clone();
             return match self.part_of(number)? {
                 Some(part) => match part.file(&path).map(|file| file.number) {
-                    Some(number) => part.pieces(number, within),
+                    Some(number) => {
+                        let pieces = part.pieces(number, within);
+                        part.file.release();
+                        pieces
+                    }
                     None => Ok(Vec::new()),
                 },
                 None => Ok(Vec::new()),

@@ -14,8 +14,12 @@ use crate::recover::{is_rebooted, recover};
 use dray_core::options::Durability;
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Error, ErrorKind, Result, Sums};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+
+/// Maximum number of part logs whose files stay open between two calls. A sync group may contain
+/// objects of more files than a process may have open files. The value is estimated, not measured.
+const OPEN_FILES_MAX: usize = 64;
 
 /// A part log that is open for writing.
 type Part = UniversalLog<Box<dyn LogFile + Send>>;
@@ -28,6 +32,8 @@ pub(super) struct Parts {
     /// First epoch since which all holders have had the boot id of this holder.
     boot_epoch: u64,
     open: BTreeMap<u32, Part>,
+    /// Part logs whose files may be open, the one used last at the end.
+    recent: VecDeque<u32>,
     /// Part logs with records that are not committed.
     uncommitted: BTreeSet<u32>,
     /// True if part logs have been committed, and the log has no commit record since then.
@@ -68,12 +74,30 @@ impl Parts {
         self.open.values().map(ObjectLog::bytes).sum()
     }
 
+    /// Notes that a part log was used. Closes the file of the part log whose last use is longest ago
+    /// if more than [`OPEN_FILES_MAX`] files may be open.
+    fn note_use(&mut self, part: u32) {
+        if self.recent.back() == Some(&part) {
+            return;
+        }
+        self.recent.retain(|other| *other != part);
+        self.recent.push_back(part);
+        if self.recent.len() > OPEN_FILES_MAX
+            && let Some(oldest) = self.recent.pop_front()
+            && let Some(log) = self.open.get_mut(&oldest)
+        {
+            log.file.release();
+        }
+    }
+
     /// Calls `act` for each open part log.
     pub(super) fn each(&mut self, mut act: impl FnMut(&mut Part) -> Result<()>) -> Result<()> {
         for part in self.open.values_mut() {
-            act(part)?;
+            let acted = act(part);
             part.file.release();
+            acted?;
         }
+        self.recent.clear();
         Ok(())
     }
 }
@@ -188,6 +212,7 @@ impl<F: LogFile> UniversalLog<F> {
             self.parts.open.insert(part, made);
         }
         self.parts.uncommitted.insert(part);
+        self.parts.note_use(part);
         let Some(log) = self.parts.open.get_mut(&part) else {
             return Ok(());
         };
@@ -239,6 +264,7 @@ impl<F: LogFile> UniversalLog<F> {
         {
             act(part, in_part)?;
             self.parts.uncommitted.insert(number.0 / files);
+            self.parts.note_use(number.0 / files);
         }
         Ok(())
     }
@@ -251,8 +277,8 @@ impl<F: LogFile> UniversalLog<F> {
             if let Some(log) = self.parts.open.get_mut(&part) {
                 log.must_sync |= must_sync;
                 let committed = log.commit();
-                log.file.release();
                 self.is_given_up |= log.is_given_up;
+                self.parts.note_use(part);
                 committed?;
             }
             self.parts.uncommitted.remove(&part);
@@ -274,6 +300,7 @@ impl<F: LogFile> UniversalLog<F> {
                 continue;
             }
             let was_open = self.parts.open.remove(&part).is_some();
+            self.parts.recent.retain(|other| *other != part);
             if self.parts.found.remove(&part) || was_open {
                 // Ignore errors: no range in the part log counts any more, and the end of the
                 // transfer or the next run removes the part log.
