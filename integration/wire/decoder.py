@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PREFIX_BYTES = 12
-HELLO_BYTES_MAX = 65536
-EXTENDED = 1
-IGNORABLE = 0x80
+PREFIX_BYTES, HELLO_BYTES_MAX = 12, 65536
+EXTENDED, IGNORABLE = 1, 0x80
+TRACE = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 Fields = dict[str, Any]
 
@@ -330,15 +329,16 @@ def _connect(reader: Reader) -> Fields:
         "streams": reader.integer(2),
         "clear_data": reader.flag(),
         "addresses": reader.addresses(),
-        "resume": "verify",
-        "stripes": None,
+        **{"resume": "verify", "stripes": None, "trace": None},
     }
 
 
 def _connect_extension(reader: Reader) -> Fields:
     """Read the fields that follow those of :func:`_connect` in an EXTENDED frame."""
     resume = reader.word({0: "verify", 1: "trust"})
-    return {"resume": resume, "stripes": (reader.text(64) or None) if reader.left else None}
+    stripes = (reader.text(64) or None) if reader.left else None
+    trace = TRACE.fullmatch(reader.data(128)) if reader.left else None
+    return {"resume": resume, "stripes": stripes, "trace": trace and trace[0].decode()}
 
 
 def _accept(reader: Reader) -> Fields:

@@ -22,7 +22,7 @@ use crate::{sink, source};
 use counts::{Arrivals, Sent};
 use dray_core::options::{Options, ResumeMode};
 use dray_core::retry::{RetryPolicy, Verdict};
-use dray_core::{End, Error, ErrorKind, Result, Status, StripeChoice, TransferId};
+use dray_core::{End, Error, ErrorKind, Result, Status, StripeChoice, TraceContext, TransferId};
 use dray_link::pool::Pool;
 use dray_net::{Dial, Growth};
 use dray_sched::tuner::Remembered;
@@ -118,6 +118,14 @@ pub trait Watch: Observer {
         let _ = number;
     }
 
+    /// Called when the other end has accepted the session.
+    fn connected(&self) {}
+
+    /// Returns the span of the present session, which the other end gets.
+    fn trace(&self) -> Option<TraceContext> {
+        None
+    }
+
     /// Called when a session was lost and a further session will be tried.
     fn trying_again(&self, error: Error) {
         let _ = error;
@@ -197,7 +205,9 @@ pub fn push(
     let found = TunerResults::new(task.tuning.known);
     let ended = sessions(task, handle, watch, |number| {
         let (dial, streams) = begins(task, dial, buffers, &found);
-        let dialled = dray_net::push(&dial, connect(task, number, Role::Sink, to, streams))?;
+        let connect = connect(task, number, Role::Sink, to, (streams, watch.trace()));
+        let dialled = dray_net::push(&dial, connect)?;
+        watch.connected();
         check_stripes(&task.options, &dialled.agreed, Role::Sink)?;
         if number == task.first_session
             && let Some(notice) = unread_resume(&task.options, &dialled.agreed)
@@ -286,9 +296,10 @@ pub fn pull(
         // Dial before the destination is opened: if the other end is unreachable, no file is
         // created at this end.
         let (mut dial, streams) = begins(task, dial, buffers, &found);
-        let connect = connect(task, number, Role::Source, from, streams);
+        let connect = connect(task, number, Role::Source, from, (streams, watch.trace()));
         dial.shared = handle.shared_rates();
         let dialled = dray_net::pull(&dial, connect, Arc::clone(&pool))?;
+        watch.connected();
         check_stripes(&task.options, &dialled.agreed, Role::Source)?;
         let (destination, _) = open()?;
         let destination = destination.only(Asked::new(&task.selection, from)?);
@@ -498,7 +509,7 @@ fn connect(
     number: u32,
     passive_role: Role,
     paths: &[Vec<u8>],
-    streams: u16,
+    (streams, trace): (u16, Option<TraceContext>),
 ) -> Connect {
     Connect {
         transfer: task.transfer.clone(),
@@ -511,6 +522,7 @@ fn connect(
         streams,
         clear_data: task.clear_data,
         addresses: Vec::new(),
+        trace,
     }
 }
 

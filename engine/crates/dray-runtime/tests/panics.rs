@@ -181,6 +181,7 @@ fn copy_over_sockets(source: Arc<dyn Store>, sink: Arc<dyn Store>) -> (Outcome, 
         streams: 2,
         clear_data: false,
         addresses: Vec::new(),
+        trace: None,
     };
     let dial = Dial::new(address.to_string(), pin, token());
     let dialled = dray_net::push(&dial, connect).expect("a session");

@@ -65,6 +65,10 @@ pub const LAYOUT_BYTES_MAX: u64 = 64 << 20;
 /// pool does not limit them.
 pub const BLOCKS_MAX: usize = 1 << 16;
 
+/// Maximum length in bytes of the trace context in one CONNECT. Version 00 has 55 bytes, and later
+/// versions may have more.
+pub const TRACE_BYTES_MAX: usize = 128;
+
 /// Maximum number of paths in one CONNECT.
 pub const PATHS_MAX: usize = 4096;
 pub use dray_core::patterns::{PATTERN_BYTES_MAX, PATTERNS_MAX};

@@ -7,7 +7,7 @@ use dray_core::options::Options;
 use dray_core::profile::Times;
 use dray_core::{
     BlockId, ByteRange, Checksum, End, Entry, Error, FileIndex, Layout, Name, StreamId, Sums,
-    TargetId, TransferId,
+    TargetId, TraceContext, TransferId,
 };
 
 /// Mandatory feature bits. A peer that does not know a set bit must refuse the session.
@@ -123,6 +123,8 @@ pub struct Connect {
     pub clear_data: bool,
     /// Addresses of the driver. A passive end that must open the data streams connects to them.
     pub addresses: Vec<String>,
+    /// Span of the driver to which the spans of the passive end belong.
+    pub trace: Option<TraceContext>,
 }
 
 /// Selects entries of a tree.

@@ -11,7 +11,7 @@ use dray_core::stripes::STRIPES_MAX;
 use dray_core::{
     BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, Extent, FileIndex,
     Layout, Metadata, ModifiedTime, Name, RelPath, Status, StreamId, StripeChoice, Sums, TargetId,
-    TransferId,
+    TraceContext, TransferId,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -310,7 +310,12 @@ fn connect() -> impl Strategy<Value = Connect> {
             prop_oneof![Just(Role::Source), Just(Role::Sink)],
         ),
         (vec(some_bytes(40), 0..4), selection(), options(), demanded),
-        (any::<u16>(), any::<bool>(), vec(text(), 0..3)),
+        (
+            any::<u16>(),
+            any::<bool>(),
+            vec(text(), 0..3),
+            option::of(trace()),
+        ),
     )
         .prop_map(|(who, what, how)| Connect {
             transfer: who.0,
@@ -323,7 +328,20 @@ fn connect() -> impl Strategy<Value = Connect> {
             streams: how.0,
             clear_data: how.1,
             addresses: how.2,
+            trace: how.3,
         })
+}
+
+fn trace() -> impl Strategy<Value = TraceContext> {
+    let ids = (any::<[u8; 16]>(), any::<[u8; 8]>(), any::<bool>());
+    ids.prop_filter_map("not an id", |(trace, span, is_sampled)| {
+        let context = TraceContext {
+            trace,
+            span,
+            is_sampled,
+        };
+        (trace != [0; 16] && span != [0; 8]).then_some(context)
+    })
 }
 
 fn accept() -> impl Strategy<Value = Accept> {

@@ -51,16 +51,26 @@ fn reseal(frame: &mut [u8]) {
     frame[8..12].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// For a CONNECT with stripes: returns the length of the frame without the stripes, and the message
-/// that this shorter frame contains. `length` is the length of the whole frame.
-fn without_stripes(message: &Message, length: usize) -> Option<(usize, Message)> {
+/// For a CONNECT with optional fields at its end: returns the lengths of the frames without the last
+/// of these fields, and the messages that these shorter frames contain. `length` is the length of
+/// the whole frame.
+fn without_extensions(message: &Message, length: usize) -> Vec<(usize, Message)> {
     let Message::Connect(connect) = message else {
-        return None;
+        return Vec::new();
     };
-    let stripes = connect.options.stripes?.to_string();
     let mut older = connect.clone();
-    older.options.stripes = None;
-    Some((length - 4 - stripes.len(), Message::Connect(older)))
+    let mut shorter = Vec::new();
+    let mut length = length;
+    if let Some(trace) = older.trace.take() {
+        length -= 4 + trace.to_string().len();
+        shorter.push((length, Message::Connect(older.clone())));
+    }
+    if connect.trace.is_some() || older.options.stripes.is_some() {
+        let stripes = older.options.stripes.take();
+        length -= 4 + stripes.map_or(0, |stripes| stripes.to_string().len());
+        shorter.push((length, Message::Connect(older)));
+    }
+    shorter
 }
 
 proptest! {
@@ -129,7 +139,7 @@ proptest! {
     #[test]
     fn truncated_frames_are_detected(message in testing::message()) {
         let whole = encoded(&message);
-        let older = without_stripes(&message, whole.len());
+        let older = without_extensions(&message, whole.len());
         for length in 0..whole.len() {
             let mut decoder = Decoder::new(Limits::default());
             let mut piece = &whole[..length];
@@ -139,9 +149,7 @@ proptest! {
                 // Make a frame whose prefix contains the shorter length of the body.
                 let mut frame = whole[..length].to_vec();
                 reseal(&mut frame);
-                if let Some((at, message)) = &older
-                    && *at == length
-                {
+                if let Some((_, message)) = older.iter().find(|(at, _)| *at == length) {
                     prop_assert_eq!(decoded(&frame), Ok(Some(message.clone())));
                     continue;
                 }

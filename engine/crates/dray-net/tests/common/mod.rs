@@ -237,6 +237,7 @@ pub fn connect(streams: u16, clear_data: bool) -> Connect {
         streams,
         clear_data,
         addresses: Vec::new(),
+        trace: None,
     }
 }
 

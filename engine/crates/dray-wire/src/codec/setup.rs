@@ -13,7 +13,7 @@ use crate::message::{Accept, Connect, Hello, Ready, Role};
 use dray_core::options::ResumeMode;
 use dray_core::path::PATH_LENGTH_MAX;
 use dray_core::stripes::CHOICE_BYTES_MAX;
-use dray_core::{Result, StripeChoice, TransferId};
+use dray_core::{Result, StripeChoice, TraceContext, TransferId};
 
 pub(super) fn put_hello(out: &mut Vec<u8>, hello: &Hello) -> Result<()> {
     put_u16(out, hello.versions.0);
@@ -129,6 +129,7 @@ pub(super) fn read_connect(reader: &mut Reader<'_>) -> Result<Connect> {
         streams: reader.u16("streams")?,
         clear_data: reader.flag("clear_data")?,
         addresses: read_addresses(reader)?,
+        trace: None,
     })
 }
 
@@ -136,10 +137,11 @@ pub(super) fn read_connect(reader: &mut Reader<'_>) -> Result<Connect> {
 /// it wrote the fields.
 ///
 /// # Errors
-/// If the text of the stripes is too long.
+/// If a text is too long.
 pub(super) fn put_connect_extension(out: &mut Vec<u8>, connect: &Connect) -> Result<bool> {
     let options = &connect.options;
-    if options.resume == ResumeMode::Verify && options.stripes.is_none() {
+    let is_usual = options.resume == ResumeMode::Verify && options.stripes.is_none();
+    if is_usual && connect.trace.is_none() {
         return Ok(false);
     }
     put_u8(
@@ -149,9 +151,14 @@ pub(super) fn put_connect_extension(out: &mut Vec<u8>, connect: &Connect) -> Res
             ResumeMode::Trust => 1,
         },
     );
-    if let Some(stripes) = options.stripes {
-        let text = stripes.to_string();
+    if options.stripes.is_some() || connect.trace.is_some() {
+        let text = options.stripes.map(|stripes| stripes.to_string());
+        let text = text.unwrap_or_default();
         put_bytes(out, "stripes", text.as_bytes(), CHOICE_BYTES_MAX)?;
+    }
+    if let Some(trace) = connect.trace {
+        let text = trace.to_string();
+        put_bytes(out, "trace", text.as_bytes(), bounds::TRACE_BYTES_MAX)?;
     }
     Ok(true)
 }
@@ -172,6 +179,11 @@ pub(super) fn read_connect_extension(reader: &mut Reader<'_>, connect: &mut Conn
             let stripes = text.parse::<StripeChoice>();
             connect.options.stripes = Some(stripes.map_err(|why| reader.wrong("stripes", why))?);
         }
+    }
+    if reader.remaining() > 0 {
+        // An invalid context is ignored, because a trace must not make a session fail.
+        let text = reader.bytes("trace", bounds::TRACE_BYTES_MAX)?;
+        connect.trace = str::from_utf8(text).ok().and_then(TraceContext::parse);
     }
     Ok(())
 }

@@ -63,6 +63,7 @@ pub(crate) fn connect() -> Connect {
         streams: 4,
         clear_data: false,
         addresses: Vec::new(),
+        trace: None,
     }
 }
 

@@ -3,7 +3,9 @@
 use crate::common::{connect, decoded, file, framed, hello, try_encode};
 use dray_core::options::ResumeMode;
 use dray_core::profile::{Stage, Times};
-use dray_core::{ByteRange, Error, ErrorKind, Extent, FileIndex, Layout, StripeChoice, TargetId};
+use dray_core::{
+    ByteRange, Error, ErrorKind, Extent, FileIndex, Layout, StripeChoice, TargetId, TraceContext,
+};
 use dray_wire::codec::{Decoder, FLAG_EXTENDED, PREFIX_BYTES, Prefix, encode, frame_type};
 use dray_wire::message::{Connect, FileId, FileVerdict, Limits, Message};
 use std::time::Duration;
@@ -496,13 +498,36 @@ fn connect_extension_is_read_and_unknown_bytes_after_it_ignored() {
         connect.options.stripes = "all".parse().ok();
         connect
     };
+    let traced = |mut connect: Connect, text: &str| {
+        connect.trace = TraceContext::parse(text);
+        assert!(connect.trace.is_some());
+        connect
+    };
+    let context = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let trace = |text: &str| {
+        [
+            b"\0\0\0\0\0",
+            &[text.len() as u8][..],
+            b"\0\0\0",
+            text.as_bytes(),
+        ]
+        .concat()
+    };
     let mut striped_as_source = connect();
     striped_as_source.options.stripes = Some(StripeChoice::Source);
     for (more, wanted) in [
         (&[0][..], connect()),
         (&[1], trusts.clone()),
-        (b"\x01\0\0\0\0of a later version", trusts.clone()),
-        (b"\x01\x05\0\0\0all:0of a later version", striped(trusts)),
+        (b"\x01\0\0\0\0\0\0\0\0of a later version", trusts.clone()),
+        (b"\x01\x05\0\0\0all:0", striped(trusts.clone())),
+        (
+            b"\x01\x05\0\0\0all:0\0\0\0\0of a later version",
+            striped(trusts),
+        ),
+        (&trace(context), traced(connect(), context)),
+        // An invalid context does not make the session fail.
+        (&trace("00-hostile"), connect()),
+        (b"\0\0\0\0\0\x02\0\0\0\xff\xff", connect()),
         (b"\0\x06\0\0\0source", striped_as_source),
     ] {
         let wanted = Ok(Some(Message::Connect(wanted)));
@@ -513,6 +538,12 @@ fn connect_extension_is_read_and_unknown_bytes_after_it_ignored() {
     refused(&with(0, &[1]), ErrorKind::Protocol, "after its last field");
     let wrong = b"\0\x05\0\0\x000:1Ki";
     refused(&with(FLAG_EXTENDED, wrong), ErrorKind::Protocol, "stripes");
+    let long = trace(&"1".repeat(129));
+    refused(
+        &with(FLAG_EXTENDED, &long),
+        ErrorKind::LimitExceeded,
+        "trace",
+    );
     let long = [&[0, 65, 0, 0, 0][..], &[b'1'; 65]].concat();
     refused(
         &with(FLAG_EXTENDED, &long),

@@ -9,7 +9,7 @@ use dray_core::profile::{Stage, Times};
 use dray_core::{
     BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, Extent, FileIndex,
     Layout, Metadata, ModifiedTime, Name, RelPath, Status, StreamId, StripeChoice, Sums, TargetId,
-    TransferId,
+    TraceContext, TransferId,
 };
 use dray_wire::codec::Challenge;
 use dray_wire::message::{
@@ -159,6 +159,7 @@ fn connect_sink() -> Connect {
         streams: 8,
         clear_data: true,
         addresses: vec!["dtn1.example.org:4437".into(), "[2001:db8::1]:4437".into()],
+        trace: None,
     }
 }
 
@@ -206,6 +207,14 @@ fn connect_stripes() -> Connect {
             }),
             ..Options::default()
         },
+        ..connect_sink()
+    }
+}
+
+fn connect_trace() -> Connect {
+    let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    Connect {
+        trace: TraceContext::parse(text),
         ..connect_sink()
     }
 }
@@ -324,6 +333,7 @@ fn session_messages() -> Vec<(&'static str, Message)> {
         ("connect_sink", Message::Connect(connect_sink())),
         ("connect_trust", Message::Connect(connect_trust())),
         ("connect_stripes", Message::Connect(connect_stripes())),
+        ("connect_trace", Message::Connect(connect_trace())),
         ("connect_source", Message::Connect(connect_source())),
         (
             "accept",

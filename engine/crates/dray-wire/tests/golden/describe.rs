@@ -162,6 +162,7 @@ fn connect(connect: &Connect) -> Value {
             ResumeMode::Trust => "trust",
         },
         "stripes": connect.options.stripes.map(|stripes| stripes.to_string()),
+        "trace": connect.trace.map(|trace| trace.to_string()),
     })
 }
 
