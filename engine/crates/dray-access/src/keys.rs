@@ -155,6 +155,7 @@ pub(super) fn server_of<'a>(url: &'a str, ca: Option<&Path>) -> Result<Option<(C
         identity: None,
         token: None,
         answer_bytes_max: dray_client::ANSWER_BYTES_MAX,
+        trace: None,
         kept: Keeper::default(),
     };
     Ok(Some((client, if path.is_empty() { "/" } else { path })))

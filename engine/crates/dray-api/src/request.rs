@@ -9,7 +9,7 @@ use crate::streams::{STREAMS_MAX, Streams};
 use crate::timestamp::Timestamp;
 use dray_core::options::{Durability, Overwrite, ResumeMode};
 use dray_core::rate::Class;
-use dray_core::{RelPath, Required, Result, StripeChoice, TransferId, plan};
+use dray_core::{RelPath, Required, Result, StripeChoice, TraceContext, TransferId, plan};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -166,6 +166,10 @@ pub struct Request {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub bound_seconds: Option<u64>,
+    /// Span to which the spans of the transfer belong, as in the header `traceparent` (W3C Trace
+    /// Context). Default: the header of the call. An invalid value is ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 /// Default of `files_min`.
@@ -232,6 +236,7 @@ impl Request {
             bind: Vec::new(),
             retry: None,
             bound_seconds: None,
+            traceparent: None,
         }
     }
 
@@ -304,6 +309,12 @@ impl Request {
         files::required(&self.files)
     }
 
+    /// Returns the span to which the spans of the transfer belong.
+    #[must_use]
+    pub fn trace(&self) -> Option<TraceContext> {
+        self.traceparent.as_deref().and_then(TraceContext::parse)
+    }
+
     /// Returns all places of the request.
     pub fn places_mut(&mut self) -> impl Iterator<Item = &mut Place> {
         self.sources
@@ -322,10 +333,11 @@ impl Request {
     }
 
     /// Returns the part of the request by which two submissions are compared: everything except the
-    /// id and the values that a ticket call returned.
+    /// id, the trace and the values that a ticket call returned.
     #[must_use]
     pub fn essence(mut self) -> Self {
         self.id = None;
+        self.traceparent = None;
         // Treat a default value as an absent field: earlier versions of dray stored requests with
         // the default values.
         self.streams = self.streams.filter(|streams| *streams != Streams::USUAL);

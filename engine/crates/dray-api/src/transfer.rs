@@ -193,6 +193,10 @@ pub struct Transfer {
     pub space: Option<SpaceClaimAnswer>,
     /// The last 10 notices.
     pub notices: Vec<String>,
+    /// Id of the trace to which the spans of the transfer belong: 32 hexadecimal digits. Null if
+    /// the caller sent no trace and the endpoint exports no spans.
+    #[serde(default)]
+    pub trace_id: Option<String>,
 }
 
 /// A batch of requests.

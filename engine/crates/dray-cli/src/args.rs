@@ -460,6 +460,11 @@ pub(crate) struct Say {
     /// Write the order of the sent objects to a file, as JSON lines
     #[arg(long, value_name = "FILE", help_heading = "Output options")]
     pub(crate) trace: Option<PathBuf>,
+
+    /// Export spans of the copy to the collector of OpenTelemetry at this base URL, by OTLP over
+    /// HTTP (default: OTEL_EXPORTER_OTLP_ENDPOINT, otherwise none)
+    #[arg(long, value_name = "URL", help_heading = "Output options")]
+    pub(crate) otlp: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,6 +5,7 @@ use crate::exit::{Exit, Stop, usage};
 use crate::progress::Feed;
 use crate::report::Report;
 use crate::run::Run;
+use crate::spans::Spans;
 use crate::{globus, output, plan, remote, signals, third_party};
 use dray_core::{End, Error, ErrorKind, Result, StripeChoice};
 use dray_open::locations::{self, Folder, Sources};
@@ -14,6 +15,7 @@ use dray_runtime::handle::Handle;
 use dray_runtime::observe::Observer;
 use dray_runtime::select::Filter;
 use dray_session::{Event, Progress};
+use dray_telemetry::Traced;
 use std::time::Instant;
 
 /// Runs `dray cp`.
@@ -28,6 +30,13 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         return globus::run(cp);
     }
     refuse_stripes(cp)?;
+    let spans = Spans::begin(cp)?;
+    let done = copy_files(cp, &spans);
+    spans.end(&done);
+    done
+}
+
+fn copy_files(cp: &Cp, spans: &Spans) -> Result<Exit, Stop> {
     if third_party::is_meant(&cp.what.paths) {
         refuse_log(cp, true)?;
         let transfer = match &cp.transfer_id {
@@ -35,7 +44,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
             None => prepare::new_transfer_id()?,
         };
         signals::watch("no longer watching; the transfer continues at the endpoint")?;
-        return third_party::run(cp, &transfer);
+        return third_party::run(cp, &transfer, spans.context());
     }
     refuse_options_of_endpoints(cp)?;
     let places = cp.what.places()?;
@@ -55,6 +64,11 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         feed.began(&transfer);
     }
     let began = Instant::now();
+    let sessions = spans.sessions(transfer.as_str(), &places);
+    let watch = Traced {
+        inner: &feed,
+        spans: &sessions,
+    };
     let run = Run {
         cp,
         places: &places,
@@ -73,12 +87,17 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
             log: cp.log,
         },
         feed: &feed,
+        watch: &watch,
         handle: Handle::default(),
     };
     let reads_server = places.sources.are_served();
     stop_on_signals(&run, began, reads_server);
     run.targets.check_limits()?;
     let ended = carry(&run);
+    match &ended {
+        Ok(ended) => sessions.end(error_of(&ended.ending), &ended.progress),
+        Err(error) => sessions.end(Some(error), &Progress::default()),
+    }
     let transfer = run.transfer;
     let collected = feed.finish();
     let ended = match ended {
@@ -188,6 +207,16 @@ fn not_begun(error: Error) -> Result<Ended, Stop> {
     })
 }
 
+/// Returns the error that ended a copy.
+const fn error_of(ending: &Ending) -> Option<&Error> {
+    match ending {
+        Ending::Refused(error) | Ending::Unreachable(error) | Ending::Interrupted(error) => {
+            Some(error)
+        }
+        Ending::Done { .. } | Ending::Cancelled => None,
+    }
+}
+
 fn carry(run: &Run<'_>) -> Result<Ended> {
     match (&run.places.sources, &run.places.folder) {
         (Sources::Remote(address, paths), Folder::Local(_) | Folder::Stored(_)) => {
@@ -241,5 +270,5 @@ fn copy(run: &Run<'_>) -> Result<Ended> {
         pool_bytes: run.cp.pool,
         targets: run.targets.clone(),
     })?;
-    drive::copy(source, sink, &run.handle, run.feed)
+    drive::copy(source, sink, &run.handle, run.watch)
 }

@@ -28,6 +28,7 @@ mod report;
 mod run;
 mod serve;
 mod signals;
+mod spans;
 mod staging;
 mod storage;
 mod sweep;

@@ -159,6 +159,7 @@ pub(crate) fn client(who: &Who, address: &str) -> Result<Client> {
         identity: identity(who)?,
         token,
         answer_bytes_max: dray_client::ANSWER_BYTES_MAX,
+        trace: None,
         kept: Keeper::default(),
     })
 }

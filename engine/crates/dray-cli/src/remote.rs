@@ -36,7 +36,7 @@ pub(crate) fn push(run: &Run<'_>, address: &str, folder: &[u8]) -> Result<Ended>
             &paths,
             open,
             &run.handle,
-            run.feed,
+            run.watch,
         )
     })
 }
@@ -59,7 +59,7 @@ pub(crate) fn pull(run: &Run<'_>, address: &str, paths: &[Vec<u8>]) -> Result<En
             paths,
             open,
             &run.handle,
-            run.feed,
+            run.watch,
         )
     })
 }

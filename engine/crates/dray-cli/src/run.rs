@@ -7,6 +7,7 @@ use dray_core::options::Options;
 use dray_open::locations::Places;
 use dray_open::prepare::Targets;
 use dray_runtime::assembly::Content;
+use dray_runtime::drive::Watch;
 use dray_runtime::handle::Handle;
 use dray_wire::message::Selection;
 
@@ -19,6 +20,8 @@ pub(crate) struct Run<'a> {
     pub(crate) content: Content,
     pub(crate) targets: Targets,
     pub(crate) feed: &'a Feed,
+    /// The observer of the copy: the feed and the spans.
+    pub(crate) watch: &'a dyn Watch,
     pub(crate) handle: Handle,
 }
 

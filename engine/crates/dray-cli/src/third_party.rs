@@ -18,7 +18,7 @@ use dray_client::Client;
 use dray_core::lock::LockExt;
 use dray_core::options::{Order, Overwrite};
 use dray_core::url::Url;
-use dray_core::{Error, Result, Status, TransferId};
+use dray_core::{Error, Result, Status, TraceContext, TransferId};
 use dray_link::threads;
 use dray_net::Trust;
 use dray_runtime::drive::StreamCount;
@@ -35,12 +35,17 @@ pub(crate) fn is_meant(paths: &[OsString]) -> bool {
 }
 
 /// Submits the transfer to the destination's endpoint and watches it.
-pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
+pub(crate) fn run(
+    cp: &Cp,
+    transfer: &TransferId,
+    trace: Option<TraceContext>,
+) -> Result<Exit, Stop> {
     let (sources, destination) = ends(&cp.what)?;
     let first = first(&sources)?;
     let (from, to) = (&first.address, &destination.address);
     let who = &cp.peer.who;
-    let active = peer::client(who, to)?;
+    let mut active = peer::client(who, to)?;
+    active.trace = trace;
     let mut places: Vec<Place> = sources.iter().map(place).collect();
     let mut minted = Vec::new();
     let mut connected = Ok(());

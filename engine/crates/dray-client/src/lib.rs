@@ -10,7 +10,7 @@ mod form;
 
 use dray_api::api_path;
 use dray_core::lock::LockExt;
-use dray_core::{End, Error, ErrorKind, RelPath, Result, Status};
+use dray_core::{End, Error, ErrorKind, RelPath, Result, Status, TraceContext};
 use dray_link::threads::refused;
 use dray_net::{Identity, Trust, client_config};
 use dray_store::errno::too_many_open;
@@ -137,6 +137,8 @@ pub struct Client {
     pub identity: Option<Arc<Identity>>,
     /// The bearer token that the client presents, if any.
     pub token: Option<String>,
+    /// The span to which the calls belong, for the header `traceparent`.
+    pub trace: Option<TraceContext>,
     /// Maximum size of an answer in bytes, usually [`ANSWER_BYTES_MAX`]. The parsed answer may take
     /// sixteen times as much memory.
     pub answer_bytes_max: usize,
@@ -381,6 +383,9 @@ impl Client {
         request = request.header(HOST, &self.address);
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        if let Some(trace) = self.trace {
+            request = request.header("traceparent", trace.to_string());
         }
         let bytes = match body {
             Some(body) => {

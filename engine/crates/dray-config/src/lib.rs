@@ -16,6 +16,7 @@ mod peers;
 mod policy_list;
 mod read;
 pub mod roots;
+mod telemetry;
 mod tiers;
 mod trust;
 mod values;
@@ -23,6 +24,7 @@ mod values;
 pub use limits::{History, Janitor, Limits, Metrics, Retry, Scheduling, Share, Tape, Tickets, Ui};
 pub use login::{Grant, Login};
 pub use peers::Peer;
+pub use telemetry::Telemetry;
 pub use tiers::{
     BypassKeys, Completion, ManagedTier, Template, TierPolicyName, Values, VictimOrder,
 };
@@ -115,6 +117,9 @@ pub struct Config {
     /// Access to the metrics.
     #[serde(default)]
     pub metrics: Metrics,
+    /// The export of spans.
+    #[serde(default)]
+    pub telemetry: Telemetry,
     /// The web console.
     #[serde(default)]
     pub ui: Ui,

@@ -19,6 +19,7 @@ mod refusal;
 mod session;
 mod sizes;
 mod spaces;
+mod spans;
 mod staging;
 mod storage;
 mod submission;
@@ -55,6 +56,7 @@ use dray_config::roots::Roots;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_net::Presented;
 use dray_queue::Queue;
+use dray_telemetry::Telemetry;
 use extract::{CallHold, Places};
 use fair_semaphore::{FairSemaphore, TURN_TIME, busy};
 use refusal::{Answer, CallerError};
@@ -130,6 +132,8 @@ pub struct Api {
     pub peers: Peers,
     /// Facts about the endpoint that the API reports to callers.
     pub about: About,
+    /// Export of spans.
+    pub telemetry: Telemetry,
     places: Arc<Places>,
     calls: Arc<Semaphore>,
     renewals: Arc<Semaphore>,
@@ -174,6 +178,8 @@ pub struct Parts {
     pub peers: Peers,
     /// Facts about the endpoint that the API reports to callers.
     pub about: About,
+    /// Export of spans.
+    pub telemetry: Telemetry,
 }
 
 impl Api {
@@ -202,6 +208,7 @@ impl Api {
             live: parts.live,
             peers: parts.peers,
             about: parts.about,
+            telemetry: parts.telemetry,
             places: Arc::default(),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
             renewals: Arc::new(Semaphore::new(RENEWALS_MAX)),

@@ -19,6 +19,7 @@ mod purge;
 mod renew;
 mod rules;
 mod share;
+mod spans;
 
 pub use share::Shares;
 
@@ -41,10 +42,11 @@ use dray_queue::clock;
 use dray_queue::{Commands, Ending, Queue, QueuedTransfer, SessionInput, Wish};
 use dray_runtime::drive;
 use dray_sched::policy::Phase;
+use dray_telemetry::{Telemetry, Traced};
 use monitor::Monitor;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Maximum time between two rounds.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -115,6 +117,9 @@ struct DispatcherInner {
     state: Mutex<State>,
     woken: Condvar,
     chooser: Mutex<Chooser>,
+    telemetry: Telemetry,
+    /// Time at which the last session of each waiting transfer ended. Empty without an exporter.
+    ended: Mutex<HashMap<TransferId, SystemTime>>,
 }
 
 impl Dispatcher {
@@ -127,6 +132,7 @@ impl Dispatcher {
         live: Live,
         access: Arc<dyn Access>,
         audit: Arc<Audit>,
+        telemetry: Telemetry,
     ) -> Self {
         let rules = Scheduling::from(&config.scheduling);
         let dispatcher = Self(Arc::new(DispatcherInner {
@@ -139,6 +145,8 @@ impl Dispatcher {
             state: Mutex::default(),
             woken: Condvar::new(),
             chooser: Mutex::new(Chooser::new(rules, clock::now())),
+            telemetry,
+            ended: Mutex::default(),
         }));
         dispatcher
             .0
@@ -486,9 +494,15 @@ impl DispatcherInner {
         if let Ok(Some(wish)) = self.queue.wish(&input.id) {
             stop(&slot.moving, wish);
         }
-        let carry = || (self.runner).run(input, budget, &slot.moving.handle, &monitor);
+        let spans = self.begin_spans(input, &slot.moving);
+        let watch = Traced {
+            inner: &monitor,
+            spans: &spans,
+        };
+        let carry = || (self.runner).run(input, budget, &slot.moving.handle, &watch);
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(carry));
         let ended = ran.unwrap_or_else(|_| outcome::panicked());
+        spans.end(spans::error_of(&ended), &ended.progress);
         let report = monitor.finish(&ended);
         let is_stopped = slot.moving.handle.is_stopped();
         let ending = outcome::ending(input, &ended, &report, is_stopped);
@@ -501,6 +515,8 @@ impl DispatcherInner {
         // slot.
         drop(slot);
         let state = self.write_down(&input.id, ending);
+        let is_over = state.is_none_or(TransferState::is_terminal);
+        self.note_end(&input.id, is_over);
         self.leave(&input.id, state.is_some_and(TransferState::is_terminal));
     }
 
@@ -554,22 +570,12 @@ impl DispatcherInner {
     }
 
     fn tell(&self, input: &SessionInput, ended: &drive::Ended, moving: &Moving) {
-        let error = match &ended.ending {
-            drive::Ending::Refused(error)
-            | drive::Ending::Unreachable(error)
-            | drive::Ending::Interrupted(error) => Some(error),
-            drive::Ending::Done { .. } | drive::Ending::Cancelled => None,
-        };
+        let error = spans::error_of(ended);
         let deed = Deed {
             owner: input.owner.clone(),
             principal: input.principal.clone(),
             peer: moving.peer.clone(),
-            what: match moving.way {
-                Way::Out => "push",
-                Way::In => "pull",
-                Way::Within => "copy",
-            }
-            .to_owned(),
+            what: moving.way.word().to_owned(),
             transfer: Some(input.id.to_string()),
             paths: input
                 .request

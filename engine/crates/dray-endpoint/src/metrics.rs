@@ -17,6 +17,7 @@ use dray_api::TargetAnswer;
 use dray_core::Result;
 use dray_core::lock::LockExt;
 use dray_queue::{Queue, clock};
+use dray_telemetry::Counts;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Mutex;
@@ -49,6 +50,8 @@ pub struct Samples {
     pub sinks: SinkCounts,
     /// Space of the roots.
     pub roots: Vec<RootSpace>,
+    /// Numbers of exported and dropped spans. `None` if the endpoint exports no spans.
+    pub spans: Option<Counts>,
 }
 
 /// The counters of the endpoint.
@@ -124,6 +127,7 @@ impl Metrics {
         space::push(&mut text, &samples.roots);
         tiers::push(&mut text, &samples.tiers);
         targets::push(&mut text, &samples.targets);
+        spans(&mut text, samples.spans);
         self.api(&mut text);
         Ok(text)
     }
@@ -299,6 +303,26 @@ fn promises(queue: &Queue) -> Vec<Plain> {
             signed(&queue.promises().counts.refused),
         ),
     ]
+}
+
+fn spans(text: &mut String, counts: Option<Counts>) {
+    let Some(counts) = counts else { return };
+    for (name, help, value) in [
+        (
+            "dray_spans_exported_total",
+            "Spans that the collector has accepted.",
+            counts.exported,
+        ),
+        (
+            "dray_spans_dropped_total",
+            "Spans dropped because the queue was full, or because the collector was unreachable or \
+                rejected them.",
+            counts.dropped,
+        ),
+    ] {
+        head(text, name, "counter", help);
+        line(text, name, "", value);
+    }
 }
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {

@@ -21,6 +21,7 @@ use dray_net::{Caller, Fingerprint, Handler, Prepared, Request};
 use dray_runtime::observe::{Observer, TargetLoad};
 use dray_runtime::{sink, source};
 use dray_session::{Event, Outcome, Progress};
+use dray_telemetry::{Kind, SessionSpans, Telemetry, Traced};
 use dray_wire::message::{BlockHead, Connect, Role};
 use std::future::{Future, ready};
 use std::net::{SocketAddr, TcpStream};
@@ -103,6 +104,8 @@ pub struct Passive {
     pub accounts: Arc<Accounts>,
     /// Permits of [`key_waits`].
     pub key_waits: Semaphore,
+    /// Export of spans.
+    pub telemetry: Telemetry,
 }
 
 /// The credential that opened a session.
@@ -338,6 +341,55 @@ impl Handler for Passive {
     }
 
     fn prepare<'h>(&'h self, request: Request) -> Result<Prepared<'h>> {
+        let spans = Arc::new(self.begin_spans(&request));
+        let mut admission = spans.child("admission");
+        let prepared = self.prepared(request, &spans);
+        if let Err(error) = &prepared {
+            admission.fail(error);
+            spans.end(Some(error), &Progress::default());
+        }
+        admission.end();
+        prepared
+    }
+
+    fn foreign(&self, stream: TcpStream, first: u8) -> Result<(), TcpStream> {
+        match first {
+            TLS_HANDSHAKE => (self.front)(stream),
+            _ => Err(stream),
+        }
+    }
+
+    fn nobody_gets_in(&self, error: &Error) {
+        tracing::error!("{error}");
+    }
+
+    fn rejected(&self, peer: SocketAddr, error: &Error) {
+        self.audit.stranger(&peer.to_string(), error);
+    }
+
+    fn unprepared(&self, _: SocketAddr, _: &Error) {
+        // Not logged again: the audit log already has the refusal, with the principal's name.
+    }
+}
+
+impl Passive {
+    /// Begins the span of a session whose driver is authenticated.
+    fn begin_spans(&self, request: &Request) -> SessionSpans {
+        let connect = &request.connect;
+        let attributes = vec![
+            ("dray.transfer.id", connect.transfer.as_str().into()),
+            ("dray.session.number", connect.attempt.into()),
+            (
+                "client.address",
+                request.caller.peer.ip().to_string().as_str().into(),
+            ),
+        ];
+        let has_sink = connect.passive_role == Role::Sink;
+        let telemetry = &self.telemetry;
+        SessionSpans::begin(telemetry, connect.trace, Kind::Server, has_sink, attributes)
+    }
+
+    fn prepared<'h>(&'h self, request: Request, spans: &Arc<SessionSpans>) -> Result<Prepared<'h>> {
         let Request {
             mut connect,
             mut agreed,
@@ -384,13 +436,18 @@ impl Handler for Passive {
                 let made = export.passive_sink(&connect, &agreed.limits, owner, memory);
                 let (setup, pool) = made.inspect_err(refused)?;
                 let own = Arc::clone(&pool);
+                let spans = Arc::clone(spans);
                 let run = move |link: SinkLink| {
                     session.slot.moving.handle.attach_sink(&link.events_in);
                     for notice in setup.destination.notices() {
                         session.event(&Event::Notice(notice.clone()));
                     }
-                    let (outcome, progress) = sink::run(setup, &own, link, &session);
-                    self.ended(&session, &outcome, &progress);
+                    let watch = Traced {
+                        inner: &session,
+                        spans: &spans,
+                    };
+                    let (outcome, progress) = sink::run(setup, &own, link, &watch);
+                    self.ended(&session, &spans, &outcome, &progress);
                 };
                 let run = Box::new(run);
                 Ok(Prepared::Sink { pool, shared, run })
@@ -399,43 +456,34 @@ impl Handler for Passive {
                 let memory = session.slot.memory;
                 let made = export.passive_source(&connect, &agreed, memory);
                 let setup = made.inspect_err(refused)?;
+                let spans = Arc::clone(spans);
                 let run = move |link: SourceLink| {
                     session.slot.moving.handle.attach_source(&link.events_in);
-                    let (outcome, progress) = source::run(setup, link, &session)
+                    let watch = Traced {
+                        inner: &session,
+                        spans: &spans,
+                    };
+                    let (outcome, progress) = source::run(setup, link, &watch)
                         .unwrap_or_else(|error| (Outcome::Refused(error), Progress::default()));
-                    self.ended(&session, &outcome, &progress);
+                    self.ended(&session, &spans, &outcome, &progress);
                 };
                 Ok(Prepared::Source { run: Box::new(run) })
             }
         }
     }
 
-    fn foreign(&self, stream: TcpStream, first: u8) -> Result<(), TcpStream> {
-        match first {
-            TLS_HANDSHAKE => (self.front)(stream),
-            _ => Err(stream),
-        }
-    }
-
-    fn nobody_gets_in(&self, error: &Error) {
-        tracing::error!("{error}");
-    }
-
-    fn rejected(&self, peer: SocketAddr, error: &Error) {
-        self.audit.stranger(&peer.to_string(), error);
-    }
-
-    fn unprepared(&self, _: SocketAddr, _: &Error) {
-        // Not logged again: the audit log already has the refusal, with the principal's name.
-    }
-}
-
-impl Passive {
-    fn ended(&self, session: &Session, outcome: &Outcome, progress: &Progress) {
+    fn ended(
+        &self,
+        session: &Session,
+        spans: &SessionSpans,
+        outcome: &Outcome,
+        progress: &Progress,
+    ) {
         let error = match outcome {
             Outcome::Refused(error) | Outcome::Failed(error) => Some(error),
             Outcome::Done(_) | Outcome::Cancelled => None,
         };
+        spans.end(error, progress);
         self.audit.session(&session.deed, progress, error);
         let moving = &session.slot.moving;
         if let (Outcome::Done(_), Way::In, Some(id)) = (outcome, moving.way, &moving.ticket) {

@@ -114,6 +114,7 @@ impl Peers {
             identity: None,
             token: Some(call.token.0.clone()),
             answer_bytes_max: ANSWER_BYTES_MAX,
+            trace: None,
             kept: Keeper::default(),
         };
         let called = client.call(call.method, call.path, call.body);

@@ -34,6 +34,7 @@ use dray_queue::clock;
 use dray_queue::events::Hub;
 use dray_runtime::assembly::{self, Buffers};
 use dray_runtime::tune::memory::Pairs;
+use dray_telemetry::{Settings, Telemetry};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -58,6 +59,9 @@ fn pending_max(config: &Config) -> usize {
 /// Maximum time that answers in progress get when the endpoint stops.
 const ANSWERS_LEAVE: Duration = Duration::from_secs(5);
 
+/// Maximum time that the last spans get when the endpoint stops.
+const SPANS_LEAVE: Duration = Duration::from_secs(2);
+
 /// An endpoint that listens and does not yet serve connections.
 pub struct Endpoint {
     config: Arc<Config>,
@@ -75,6 +79,7 @@ pub struct Endpoint {
     metrics: Arc<Metrics>,
     api: Arc<Api>,
     server: Arc<Server>,
+    telemetry: Telemetry,
     stop: Arc<Stop>,
 }
 
@@ -271,6 +276,7 @@ fn dispatcher(
     runner: SessionRunner,
     live: &Live,
     (access, audit): (&Arc<dyn Access>, &Arc<Audit>),
+    telemetry: &Telemetry,
 ) -> Dispatcher {
     Dispatcher::new(
         Arc::clone(queue),
@@ -279,7 +285,19 @@ fn dispatcher(
         live.clone(),
         Arc::clone(access),
         Arc::clone(audit),
+        telemetry.clone(),
     )
+}
+
+/// Starts the export of spans, if the configuration or the environment names a collector.
+fn telemetry(config: &Config) -> Result<Telemetry> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let settings = Settings::of(config.telemetry.otlp.as_deref(), "dray", variable);
+    let Some(mut settings) = configured("telemetry.otlp", settings)? else {
+        return Ok(Telemetry::off());
+    };
+    settings.instance.clone_from(&config.name);
+    Telemetry::start(settings, |words| tracing::warn!("{words}"))
 }
 
 /// Returns the function that takes over HTTP connections that arrive at the data port.
@@ -326,7 +344,9 @@ impl Endpoint {
         let tiers = Tiers::open(&config, &queue, &roots, &accounts, &audit, &live)?;
         let expiry = expiry(&config, &roots, &accounts, &audit, &queue, &tiers);
         let recalls = recalls(&roots, &accounts, &queue, &tiers);
-        let dispatcher = dispatcher(&config, &queue, runner, &live, (&access, &audit));
+        let telemetry = telemetry(&config)?;
+        let by = (&access, &audit);
+        let dispatcher = dispatcher(&config, &queue, runner, &live, by, &telemetry);
         let logins = configured("the key secret_file in [[ui.login]]", Logins::open(&config))?;
         let api = Api::new(Parts {
             config: Arc::clone(&config),
@@ -346,6 +366,7 @@ impl Endpoint {
                 identity: identity.clone(),
                 address,
             },
+            telemetry: telemetry.clone(),
         })?;
         let routes = router(Arc::clone(&api));
         let server = Arc::new(Server::new(routes, &config.limits, Arc::clone(&metrics))?);
@@ -361,6 +382,7 @@ impl Endpoint {
             tokio: server.handle().clone(),
             front: front(&server, &identity)?,
             key_waits: key_waits(pending_max(&config)),
+            telemetry: telemetry.clone(),
         };
         Ok(Self {
             plain,
@@ -378,6 +400,7 @@ impl Endpoint {
             metrics,
             api,
             server,
+            telemetry,
             stop: Arc::default(),
         })
     }
@@ -432,6 +455,7 @@ impl Endpoint {
             metrics,
             api,
             server,
+            telemetry,
             stop,
             ..
         } = self;
@@ -487,6 +511,7 @@ impl Endpoint {
         });
         server.stop(ANSWERS_LEAVE);
         api.finish(ANSWERS_LEAVE);
+        telemetry.finish(SPANS_LEAVE);
         ran
     }
 }

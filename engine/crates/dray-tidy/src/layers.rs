@@ -88,6 +88,7 @@ const OPEN_AND_BELOW: &[&str] = &[
 ];
 
 const ENDPOINT_USES: &[&str] = &[
+    "dray-telemetry",
     "dray-access",
     "dray-client",
     "dray-config",
@@ -106,6 +107,7 @@ const ENDPOINT_USES: &[&str] = &[
     "dray-sched",
 ];
 const CLI_USES: &[&str] = &[
+    "dray-telemetry",
     "dray-access",
     "dray-client",
     "dray-config",
@@ -206,6 +208,17 @@ pub const ROOMS: &[Room] = &[
         name: "dray-open",
         is_pure: false,
         may_use: OPEN_USES,
+    },
+    Room {
+        name: "dray-telemetry",
+        is_pure: false,
+        may_use: &[
+            "dray-link",
+            "dray-runtime",
+            "dray-session",
+            CORE,
+            "dray-wire",
+        ],
     },
     Room {
         name: "dray-client",

@@ -220,6 +220,7 @@ class Transfer:
     :param notices: the last ten notices.
     :param silent_seconds: seconds since an active transfer last moved data. ``None`` below 10
         seconds.
+    :param trace_id: id of the trace to which the spans of the transfer belong.
     """
 
     id: str
@@ -253,6 +254,7 @@ class Transfer:
     notices: tuple[str, ...] = ()
     silent_seconds: int | None = None
     purged: bool = False
+    trace_id: str | None = None
 
     @property
     def is_terminal(self) -> bool:

@@ -32,6 +32,7 @@ from dray.client._steps import (
     Reply,
     Send,
 )
+from dray.client._trace import traceparent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -127,6 +128,8 @@ def _send(call: Call[T], payload: bytes | None, seconds: float) -> Send:
     headers = {"accept": "application/json"}
     if payload is not None:
         headers["content-type"] = "application/json"
+    if (span := traceparent()) is not None:
+        headers["traceparent"] = span
     return Send(
         call.method,
         call.target,

@@ -138,6 +138,7 @@ pub(super) async fn metrics(State(api): Shared, request: Request) -> Answer<impl
                 targets: api.live.targets(|_| true),
                 sinks: api.live.sinks(),
                 roots,
+                spans: api.telemetry.is_on().then(|| api.telemetry.counts()),
             };
             api.metrics.text(&api.queue, &samples)
         })

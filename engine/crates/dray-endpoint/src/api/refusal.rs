@@ -45,6 +45,11 @@ impl Refusal {
         }
     }
 
+    /// Returns the error and the status code.
+    pub(super) const fn about(&self) -> (&Error, StatusCode) {
+        (&self.error, self.code)
+    }
+
     /// Marks the refusal as quoting the request. The audit log then leaves out the cause.
     pub(super) const fn quoting(mut self) -> Self {
         self.is_quoting = true;

@@ -34,6 +34,7 @@ use dray_net::{Identity, Presented};
 use dray_queue::Queue;
 use dray_queue::clock;
 use dray_queue::events::Hub;
+use dray_telemetry::Telemetry;
 use http_body_util::BodyExt;
 use no_tickets::NoTickets;
 use serde_json::{Value, json};
@@ -173,6 +174,7 @@ fn open_roots(
             identity: Presented::new(Identity::unkept().expect("made")).expect("a key"),
             address: "a.example:4735".to_owned(),
         },
+        telemetry: Telemetry::off(),
         config,
     };
     let api = Api::new(parts).expect("made");

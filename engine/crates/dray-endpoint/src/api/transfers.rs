@@ -3,19 +3,22 @@
 use super::Api;
 use super::extract::{Body, Caller, Id, OptionalBody, Query};
 use super::refusal::Answer;
+use super::spans;
 use super::submission::with_id;
 use crate::actor::actor;
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use dray_api::{
     BatchAnswer, BatchItem, BatchRequest, BatchResult, CancelRequest, ErrorAnswer, EventKind,
     FileList, FilesQuery, Patch, QueryAnswer, QueryRequest, Request, Transfer, TransferList,
     TransferQuery, WaitQuery, of_item,
 };
+use dray_core::TraceContext;
 use dray_queue::events::Published;
 use dray_queue::{Refused, Submitted};
+use dray_telemetry::Kind;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -28,11 +31,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 type Shared = State<Arc<Api>>;
 
 fn submitted(one: Submitted) -> Response {
-    let code = if one.is_new {
-        StatusCode::CREATED
-    } else {
-        StatusCode::OK
-    };
+    let code = success(one.is_new);
     let place = format!("/v1/transfers/{}", one.transfer.id);
     let mut response = (code, Json(one.transfer)).into_response();
     // Always succeeds, because an id only has characters that a header allows.
@@ -50,20 +49,60 @@ fn submitted(one: Submitted) -> Response {
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn submit(
     State(api): Shared,
+    headers: HeaderMap,
     caller: Caller,
     Body(request): Body<Request>,
 ) -> Answer<Response> {
-    let principal = caller.clone();
+    let parent = request.trace().or_else(|| spans::caller(&headers));
+    let mut span = spans::begin(&api, "POST /v1/transfers", parent);
+    let done = submit_one(&api, &caller, request, span.context()).await;
+    if let Ok(done) = &done {
+        caller.concerns(done.transfer.id.as_str());
+        span.set("dray.transfer.id", done.transfer.id.as_str());
+    }
+    let is_new = done.as_ref().is_ok_and(|done| done.is_new);
+    spans::end(span, &done, success(is_new));
+    done.map(submitted)
+}
+
+async fn submit_one(
+    api: &Arc<Api>,
+    caller: &Caller,
+    request: Request,
+    trace: Option<TraceContext>,
+) -> Answer<Submitted> {
+    let principal = (*caller).clone();
     let sizes = vec![api.unsized_transfer(&request)];
-    let size = api.sizes(&caller, sizes).await?.pop().flatten();
+    let size = api.sizes(caller, sizes).await?.pop().flatten();
     let done = api
         .call(move |api| {
-            let submission = api.submission(&principal, with_id(request)?, size)?;
-            Ok(api.queue.submit(submission))
+            let request = with_trace(with_id(request)?, trace);
+            let submission = api.submission(&principal, request, size)?;
+            let mut admission = api.telemetry.span("admission", Kind::Internal, trace);
+            let done = api.queue.submit(submission);
+            match &done {
+                Ok(done) => admission.set("dray.promised", done.transfer.promised),
+                Err(refused) => admission.fail(&refused.error),
+            }
+            admission.end();
+            Ok(done)
         })
         .await??;
-    caller.concerns(done.transfer.id.as_str());
-    Ok(submitted(done))
+    Ok(done)
+}
+
+/// Returns the request with the span to which the spans of the transfer belong. An invalid value of
+/// the caller is dropped.
+fn with_trace(mut request: Request, trace: Option<TraceContext>) -> Request {
+    request.traceparent = trace.map(|trace| trace.to_string());
+    request
+}
+
+const fn success(is_new: bool) -> StatusCode {
+    match is_new {
+        true => StatusCode::CREATED,
+        false => StatusCode::OK,
+    }
 }
 
 /// Submits a batch of requests.
@@ -73,34 +112,58 @@ pub(super) async fn submit(
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn batch(
     State(api): Shared,
+    headers: HeaderMap,
     caller: Caller,
     Body(batch): Body<BatchRequest>,
 ) -> Answer<Json<BatchAnswer>> {
-    let principal = caller.clone();
+    let parent = spans::caller(&headers);
+    let mut span = spans::begin(&api, "POST /v1/transfers/batch", parent);
+    span.set("dray.transfers", batch.transfers.len() as u64);
+    let done = submit_all(&api, &caller, batch, span.context()).await;
+    spans::end(span, &done, StatusCode::OK);
+    done.map(Json)
+}
+
+async fn submit_all(
+    api: &Arc<Api>,
+    caller: &Caller,
+    batch: BatchRequest,
+    trace: Option<TraceContext>,
+) -> Answer<BatchAnswer> {
+    let principal = (*caller).clone();
     let sources = batch.transfers.iter().map(|BatchItem(request)| {
         let request = request.as_ref().ok()?;
         api.unsized_transfer(request)
     });
-    let sizes = api.sizes(&caller, sources.collect()).await?;
+    let sizes = api.sizes(caller, sources.collect()).await?;
     let results = api
         .call(move |api| {
+            let mut admission = api.telemetry.span("admission", Kind::Internal, trace);
             let requests = batch.transfers.into_iter().zip(sizes).enumerate();
             let submissions = requests.map(|(at, (BatchItem(request), size))| {
-                let request = request.and_then(|request| with_id(*request));
+                let request = request.and_then(|request| {
+                    let trace = request.trace().or(trace);
+                    Ok(with_trace(with_id(*request)?, trace))
+                });
                 let submission =
                     request.and_then(|request| api.submission(&principal, request, size));
                 submission.map_err(|error| of_item(at, error))
             });
-            api.queue.submit_all(submissions.collect(), batch.atomic)
+            let done = api.queue.submit_all(submissions.collect(), batch.atomic);
+            if let Err(error) = &done {
+                admission.fail(error);
+            }
+            admission.end();
+            done
         })
         .await?;
     let result = |result: Result<Submitted, Refused>| match result {
         Ok(done) => BatchResult::Transfer(Box::new(done.transfer)),
         Err(refused) => BatchResult::Error(refused.into()),
     };
-    Ok(Json(BatchAnswer {
+    Ok(BatchAnswer {
         results: results.into_iter().map(result).collect(),
-    }))
+    })
 }
 
 /// Lists transfers, newest first.

@@ -141,6 +141,7 @@ fn renew(
         identity: Some(shared.runner.identity()),
         token: None,
         answer_bytes_max: dray_client::ANSWER_BYTES_MAX,
+        trace: None,
         kept: Keeper::default(),
     };
     let body = json!({"ticket": place.ticket});

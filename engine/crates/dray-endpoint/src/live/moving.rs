@@ -22,6 +22,18 @@ pub enum Way {
     Within,
 }
 
+impl Way {
+    /// Returns the name of a session that this endpoint drives in this direction.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Out => "push",
+            Self::In => "pull",
+            Self::Within => "copy",
+        }
+    }
+}
+
 /// The current limit of a session's rate.
 #[derive(Debug, Clone, Copy, Default)]
 struct Gate {

@@ -10,6 +10,7 @@ use dray_queue::clock;
 use dray_queue::events::Hub;
 use dray_queue::promises::Lack;
 use dray_queue::{Actor, Counters, Ending, Queue, Submission};
+use dray_telemetry::Counts;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -180,6 +181,7 @@ fn the_page_of_metrics_names_each() {
         tiers: vec![TierSample::default()],
         targets: vec![target],
         roots: vec![root],
+        spans: Some(Counts::default()),
         ..Samples::default()
     };
     let text = Metrics::default().text(&queue, &samples).expect("read");

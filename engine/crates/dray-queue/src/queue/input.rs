@@ -2,7 +2,7 @@
 
 use super::live::Counters;
 use super::row::Row;
-use dray_api::{Request, Route};
+use dray_api::{Request, Route, Timestamp};
 use dray_core::{Result, TransferId};
 
 /// Session number of a purge. It is higher than the number of any session that moves data.
@@ -31,6 +31,8 @@ pub struct SessionInput {
     pub route: Route,
     /// Counters of earlier sessions of this attempt.
     pub counters: Counters,
+    /// Time at which this attempt was submitted.
+    pub submitted_at: Timestamp,
 }
 
 impl SessionInput {
@@ -58,6 +60,7 @@ impl SessionInput {
             request: row.whole_request(),
             route: row.route()?.clone(),
             counters: row.counters,
+            submitted_at: row.submitted_at,
             owner: row.owner,
             principal: row.principal,
         })

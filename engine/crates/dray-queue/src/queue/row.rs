@@ -368,6 +368,7 @@ impl Row {
             ..rate
         };
         Transfer {
+            trace_id: self.request.trace().map(|trace| trace.trace_id()),
             id: self.id,
             attempt: self.attempt,
             tries: self.tries,

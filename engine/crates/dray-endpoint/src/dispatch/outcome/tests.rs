@@ -1,5 +1,5 @@
 use super::{Ending, Report, ending, has_let_go};
-use dray_api::{Request, Route};
+use dray_api::{Request, Route, Timestamp};
 use dray_core::{End, Error, ErrorKind, Status, TransferId};
 use dray_queue::{Counters, SessionInput};
 use dray_runtime::drive::{self, Ended};
@@ -27,6 +27,7 @@ fn input(sources: u32, source: u32) -> SessionInput {
         route: Route::parse(&request, |_| false).expect("good"),
         request,
         counters: Counters::default(),
+        submitted_at: Timestamp::from_ms(0),
     }
 }
 
