@@ -74,6 +74,11 @@ def test_a_caller_lists_a_peer_and_moves_a_file_there(site: Endpoint, far: Endpo
     assert found == [entry["path"] for entry in direct.json["entries"]]
     assert len(found) == len(names)
 
+    for _ in range(2):
+        made = call(site, "b/mkdir", token, path="/store/new%20folder/deep", parents=True)
+        assert (made.code, made.json["type"]) == (200, "directory"), made
+    assert far.root("new folder/deep", root="store").is_dir()
+
     site.root("file").write_bytes(b"content")
     wanted = {"transfer": "t", "direction": "write", "paths": ["/store/copy"]}
     ticket = call(site, "b/ticket", token, **wanted)
@@ -98,6 +103,8 @@ def test_the_peer_decides_about_the_rights_of_the_caller(site: Endpoint, far: En
     assert refusal(call(site, "b/list", narrow, path="/store")) == denied
     ask_to_write = {"transfer": "t", "direction": "write", "paths": ["/store/open/x"]}
     assert refusal(call(site, "b/ticket", narrow, **ask_to_write)) == denied
+    assert refusal(call(site, "b/mkdir", narrow, path="/store/open/x")) == denied
+    assert refusal(call(site, "b/mkdir", good, path="/store/no/parent"))[0] == 404
     assert refusal(call(site, "b/list", good, path="/closed")) == denied
     assert refusal(call(site, "b/list", good, path="/store/none")) == (404, "not_found")
     assert refusal(call(site, "none/endpoint", good)) == (404, "not_found")

@@ -51,7 +51,10 @@ pub use files::FileWish;
 pub use live::{FolderSums, LiveFile, LiveFileState, LiveFiles};
 pub use load::{EndpointLoad, HiddenLoad, PromiseAnswer, SessionAnswer, SessionDirection};
 pub use parts::{Content, Place, Range, RateWish, RetryWish, SciTag, Selection};
-pub use peers::{PeerAnswer, PeerList, PeerListRequest, PeerQuery, PeerTicketRequest, PeerToken};
+pub use peers::{
+    PeerAnswer, PeerList, PeerListRequest, PeerMkdirRequest, PeerQuery, PeerTicketRequest,
+    PeerToken,
+};
 pub use profile::{ProfileAnswer, StageWord};
 pub use renamed::with_valid_name;
 pub use request::{Request, reserved_id};
@@ -86,8 +89,8 @@ pub use timestamp::Timestamp;
 pub use transfer::{
     BatchAnswer, BatchItem, BatchRequest, BatchResult, Bytes, CancelRequest, EtaAnswer, FileList,
     FileOutcome, FileState, Files, FilesQuery, MissAnswer, Objects, Patch, QueryAnswer,
-    QueryRequest, Rates, ReasonWord, Transfer, TransferList, TransferOrNull, TransferQuery,
-    WaitQuery,
+    QueryRequest, RateLimitAnswer, RateLimitWord, Rates, ReasonWord, Transfer, TransferList,
+    TransferOrNull, TransferQuery, WaitQuery,
 };
 
 /// Maximum number of items of one page, and of one batch.

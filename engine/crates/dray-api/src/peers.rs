@@ -98,6 +98,32 @@ impl Check for PeerListRequest {
     }
 }
 
+/// A request for a new folder at another endpoint.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PeerMkdirRequest {
+    /// The caller's token for the other endpoint.
+    pub token: PeerToken,
+    /// `/ROOT/PATH` of the folder at the other endpoint.
+    #[schema(max_length = 16384)]
+    pub path: String,
+    /// True to create missing parent folders as well.
+    #[serde(default)]
+    pub parents: bool,
+}
+
+impl Check for PeerMkdirRequest {
+    fn about(&self) -> Vec<String> {
+        vec![self.path.clone()]
+    }
+
+    fn check(&self) -> Result<()> {
+        self.token.check()?;
+        crate::ApiPath::parse(&self.path)?;
+        Ok(())
+    }
+}
+
 /// A request for a ticket of another endpoint. This endpoint will present the ticket.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

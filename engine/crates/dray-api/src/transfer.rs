@@ -95,6 +95,35 @@ pub enum ReasonWord {
     Suspended,
 }
 
+/// Kind of the limit that determines the rate of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RateLimitWord {
+    /// `rate_max` of the request.
+    Request,
+    /// `rate` of this endpoint.
+    Endpoint,
+    /// `rate` of a root.
+    Root,
+    /// `rate_max` of the owner's share.
+    Owner,
+    /// `rate_max` of the other endpoint's share.
+    Peer,
+    /// Measured capacity of the network.
+    Link,
+}
+
+/// Limit at this endpoint that determines the permitted rate of a transfer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RateLimitAnswer {
+    /// Kind of the limit.
+    pub kind: RateLimitWord,
+    /// Name of the root, owner or other endpoint; null for the other kinds.
+    pub name: Option<String>,
+    /// The limit in bytes per second. Several transfers may share it.
+    pub rate: u64,
+}
+
 /// A promise that will be missed, or was missed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MissAnswer {
@@ -156,6 +185,10 @@ pub struct Transfer {
     pub bottleneck: Option<StageWord>,
     /// Rates in bytes per second.
     pub rate: Rates,
+    /// Active transfers only: limit that determines `rate.granted`. Null if no limit of this
+    /// endpoint does.
+    #[serde(default)]
+    pub rate_limit: Option<RateLimitAnswer>,
     /// Active transfers only: number of data connections in use now. Null unless this endpoint
     /// reads the data, or tunes the number of connections.
     #[serde(default)]
@@ -163,12 +196,17 @@ pub struct Transfer {
     /// Active transfers only: true while the transfer keeps its session and moves no data.
     #[serde(default)]
     pub held: bool,
-    /// Expected completion time at the current rate; null if unknown.
+    /// Expected completion time at the current rate; null if unknown, and until the session has
+    /// moved data for 5 seconds.
     pub eta: Option<Timestamp>,
     /// Active transfers only: seconds since bytes last moved. Null if less than 10 seconds have
     /// passed.
     #[serde(default)]
     pub silent_seconds: Option<u64>,
+    /// Live transfers only: time at which a session broke off, if no later session has moved data.
+    /// The endpoint tries again automatically; see `next_try_at` and `error`.
+    #[serde(default)]
+    pub interrupted_since: Option<Timestamp>,
     /// True if the deadline or the rate is promised.
     #[serde(default)]
     pub promised: bool,

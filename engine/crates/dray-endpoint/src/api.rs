@@ -408,6 +408,7 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(peers::list))
         .routes(routes!(peers::endpoint))
         .routes(routes!(peers::folder))
+        .routes(routes!(peers::mkdir))
         .routes(routes!(peers::ticket))
         .routes(routes!(targets::list))
         .routes(routes!(about::endpoint))

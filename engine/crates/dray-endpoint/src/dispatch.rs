@@ -16,6 +16,7 @@ mod notes;
 mod outcome;
 mod preempt;
 mod purge;
+mod rate_limits;
 mod renew;
 mod rules;
 mod share;

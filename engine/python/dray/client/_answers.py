@@ -120,6 +120,20 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
+class RateLimit:
+    """Limit of the called endpoint that determines the permitted rate of a transfer.
+
+    :param kind: ``request``, ``endpoint``, ``root``, ``owner``, ``peer`` or ``link``.
+    :param rate: the limit in bytes per second, which several transfers may share.
+    :param name: name of the root, the owner or the other endpoint.
+    """
+
+    kind: str
+    rate: float
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """Profile of a transfer: the seconds that each end spent in each stage.
 
@@ -221,6 +235,9 @@ class Transfer:
     :param silent_seconds: seconds since an active transfer last moved data. ``None`` below 10
         seconds.
     :param trace_id: id of the trace to which the spans of the transfer belong.
+    :param rate_limit: the limit that determines the permitted rate of an active transfer.
+    :param interrupted_since: time at which a session broke off, if no later session has moved data.
+        The endpoint tries again automatically.
     """
 
     id: str
@@ -255,6 +272,8 @@ class Transfer:
     silent_seconds: int | None = None
     purged: bool = False
     trace_id: str | None = None
+    rate_limit: RateLimit | None = None
+    interrupted_since: datetime | None = None
 
     @property
     def is_terminal(self) -> bool:

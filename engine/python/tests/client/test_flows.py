@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dray
-from dray.client import KEEP, Place, Request, Retry, Selection
+from dray.client import KEEP, Place, RateLimit, Request, Retry, Selection
 from dray.client import _calls as calls
 from dray.client import _flows as flows
 from dray.client._answers import Transfer
@@ -244,9 +244,13 @@ def test_an_answer_of_a_later_version_is_read() -> None:
         "error": {"kind": "newest", "status": "sometimes", "end": "moon", "message": "m"},
         "notices": ["plain", {"kind": "io", "message": "worth a word"}],
         "rate": {"now": 5, "granted": None},
+        "rate_limit": {"kind": "root", "name": "data", "rate": 9, "newer": 1},
+        "interrupted_since": "2026-01-02T03:04:05Z",
         "eta": None,
     }
     found = read(Transfer, words)
+    assert found.rate_limit == RateLimit("root", 9.0, "data")
+    assert found.interrupted_since == datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
     assert (found.state, found.is_terminal, found.files.listed) == ("polishing", False, 2)
     assert found.notices == ("plain", "worth a word")
     assert found.rate.now == 5.0

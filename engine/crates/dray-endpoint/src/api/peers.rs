@@ -8,8 +8,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{Method, StatusCode};
 use dray_api::{
-    EndpointAnswer, EntryList, ErrorAnswer, MintedTicket, PeerList, PeerListRequest, PeerQuery,
-    PeerTicketRequest,
+    EndpointAnswer, Entry, EntryList, ErrorAnswer, MintedTicket, PeerList, PeerListRequest,
+    PeerMkdirRequest, PeerQuery, PeerTicketRequest,
 };
 use dray_core::{End, Error, ErrorKind};
 use serde_json::json;
@@ -81,6 +81,29 @@ pub(super) async fn folder(
         method: Method::GET,
         path: &path,
         body: None,
+    };
+    Ok(Json(api.peers.ask(call).await?))
+}
+
+/// Creates a folder at another endpoint.
+#[utoipa::path(post, path = "/v1/peers/{id}/mkdir", tag = "peers",
+    params(("id" = String, Path, description = "Name of the other endpoint.")),
+    request_body = PeerMkdirRequest,
+    responses((status = 200, description = "The folder, which may have existed before.", body = Entry),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
+pub(super) async fn mkdir(
+    State(api): Shared,
+    _caller: Caller,
+    Id(peer): Id,
+    Body(request): Body<PeerMkdirRequest>,
+) -> Answer<Json<Entry>> {
+    let body = json!({"path": request.path, "parents": request.parents});
+    let call = PeerCall {
+        peer: &peer,
+        token: &request.token,
+        method: Method::POST,
+        path: "/v1/storage/mkdir",
+        body: Some(&body),
     };
     Ok(Json(api.peers.ask(call).await?))
 }

@@ -118,6 +118,7 @@ impl<'q> Monitor<'q> {
                 resumed: progress.objects_resumed,
             },
             profile: progress.profile,
+            interrupted_since: None,
             streams: progress.streams,
         }
     }

@@ -3,6 +3,7 @@
 //! division, and this module builds the tree.
 
 use crate::dispatch::notes::Notes;
+use crate::dispatch::rate_limits::Granted;
 use crate::live::{Live, Moving};
 use dray_api::RateWish;
 use dray_api::Timestamp;
@@ -94,9 +95,16 @@ impl Shares {
             // No bound applies to the sessions, so no session gets a limit.
             false => vec![None; all.len()],
         };
-        for (moving, rate) in all.iter().zip(rates) {
+        let granted = Granted {
+            config: &self.config,
+            all: &all,
+            rates: &rates,
+            link: look.link,
+        };
+        for (moving, rate) in all.iter().zip(rates.iter().copied()) {
             if moving.is_own {
-                self.queue.granted(&moving.transfer, rate);
+                let limit = granted.limit_of(moving, rate);
+                self.queue.granted(&moving.transfer, rate, limit);
             }
             moving.grant(rate);
         }

@@ -5,7 +5,9 @@ use super::sqlite::sql;
 use crate::events::Hub;
 use dray_api::Timestamp;
 use dray_api::api_path;
-use dray_api::{Bytes, ErrorParts, Event, EventKind, Files, Objects, PathError, Rates, State};
+use dray_api::{
+    Bytes, ErrorParts, Event, EventKind, Files, Objects, PathError, RateLimitAnswer, Rates, State,
+};
 use dray_core::lock::LockExt;
 use dray_core::profile::Profile;
 use dray_core::{Error, RelPath, Result};
@@ -37,6 +39,10 @@ const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 /// Time in seconds over which the present rate is smoothed. The value is estimated, not measured.
 const SMOOTH_SECONDS: f64 = 5.0;
 
+/// Time for which a session must have moved data before its rate gives an expected end. The first
+/// objects of a session are slow, because the session opens files and connections meanwhile.
+const MEASURED: Duration = Duration::from_secs(5);
+
 /// The counters of the present attempt of a transfer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -49,6 +55,9 @@ pub struct Counters {
     pub objects: Objects,
     /// Times that the sessions of the attempt spent in each stage.
     pub profile: Profile,
+    /// Time at which a session broke off, after which no session has moved data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interrupted_since: Option<Timestamp>,
     /// Number of data streams that are in use; 0 if this end does not know it. Not stored.
     #[serde(skip)]
     pub streams: u32,
@@ -57,6 +66,7 @@ pub struct Counters {
 impl Counters {
     /// Adds the counters of earlier sessions of the same attempt to the counters of a session.
     fn after(mut self, base: &Self) -> Self {
+        let has_moved = self.bytes.sent > 0;
         let found = |bytes: &Bytes| Found {
             resumed: bytes.resumed,
             adopted: bytes.adopted,
@@ -79,6 +89,7 @@ impl Counters {
         self.bytes.read_back = self.bytes.read_back.saturating_add(base.bytes.read_back);
         self.objects.sent = self.objects.sent.saturating_add(base.objects.sent);
         self.profile.join(&base.profile);
+        self.interrupted_since = base.interrupted_since.filter(|_| !has_moved);
         self
     }
 }
@@ -94,10 +105,13 @@ pub(super) struct Run {
     pub(super) notices: VecDeque<String>,
     began: Instant,
     sampled: (Instant, u64),
+    /// Time at which the session began to move data.
+    flowing: Option<Instant>,
     now: Option<f64>,
     /// The sum of moved bytes and files, with the time of its last change.
     stood: (Instant, u64),
     granted: Option<u64>,
+    limit: Option<RateLimitAnswer>,
     /// True if the transfer has a session, and the policy lets it move nothing.
     pub(super) is_held: bool,
     told: Option<Instant>,
@@ -125,9 +139,11 @@ impl Run {
             notices: notices.into(),
             began: now,
             sampled: (now, 0),
+            flowing: None,
             now: None,
             stood: (now, 0),
             granted: None,
+            limit: None,
             is_held: false,
             told: None,
             failed_told: (now, 0),
@@ -178,6 +194,9 @@ impl Run {
         if !self.counters.files.listing_done {
             return None;
         }
+        if self.flowing?.elapsed() < MEASURED {
+            return None;
+        }
         let rest = bytes.listed.saturating_sub(bytes.durable);
         Some(now.after(Duration::from_secs(rest / rate)))
     }
@@ -187,6 +206,13 @@ impl Run {
     pub(super) fn silent_seconds(&self) -> Option<u64> {
         let silent = self.stood.0.elapsed();
         (silent >= SILENT && !self.is_held && !self.is_ended).then_some(silent.as_secs())
+    }
+
+    /// Returns the limit that determines the granted rate.
+    pub(super) fn limit(&self) -> Option<RateLimitAnswer> {
+        self.limit
+            .clone()
+            .filter(|_| !self.is_held && !self.is_ended)
     }
 
     fn note(&mut self, notice: String) {
@@ -205,7 +231,15 @@ impl Run {
             return;
         }
         let rate = sent.saturating_sub(before) as f64 / seconds;
-        let weight = (seconds / SMOOTH_SECONDS).min(1.0);
+        if sent > before {
+            self.flowing.get_or_insert(then);
+        }
+        // Until the session has moved data for the whole time of the smoothing, the present rate is
+        // the mean rate since the first data.
+        let flowed = self
+            .flowing
+            .map_or(0.0, |since| since.elapsed().as_secs_f64());
+        let weight = (seconds / flowed.clamp(seconds, seconds.max(SMOOTH_SECONDS))).min(1.0);
         self.now = Some(match self.now {
             None => rate,
             Some(now) => now + (rate - now) * weight,
@@ -285,9 +319,9 @@ impl Live {
         self.bytes_sent.load(Ordering::Relaxed)
     }
 
-    pub(super) fn granted(&self, id: &str, rate: Option<u64>) {
+    pub(super) fn granted(&self, id: &str, rate: Option<u64>, limit: Option<RateLimitAnswer>) {
         if let Some(run) = self.lock().get_mut(id) {
-            run.granted = rate;
+            (run.granted, run.limit) = (rate, limit);
         }
     }
 

@@ -387,10 +387,13 @@ impl Row {
             profile: ProfileAnswer::from(&counters.profile),
             bottleneck: counters.profile.bottleneck().map(StageWord::from),
             rate,
+            rate_limit: run.and_then(Run::limit),
             streams: run.and_then(Run::streams),
             held: run.is_some_and(|run| run.is_held),
             eta: run.and_then(|run| run.eta(now)),
             silent_seconds: run.and_then(Run::silent_seconds),
+            interrupted_since: (counters.interrupted_since)
+                .filter(|_| !self.standing.state.is_terminal()),
             promised: promise.is_promised,
             eta_between: None,
             miss: promise.miss,

@@ -12,7 +12,7 @@ use super::states::{Command, EndKind, Verdict, Wish, after_break, after_turned_a
 use super::submit::unasked;
 use super::{Queue, not_found};
 use crate::clock;
-use dray_api::{Request, RetryWish, Route, State, Timestamp};
+use dray_api::{RateLimitAnswer, Request, RetryWish, Route, State, Timestamp};
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, Status, TransferId};
 use std::collections::HashSet;
@@ -26,6 +26,9 @@ const PRUNED_MAX: u32 = 500;
 /// Time for which the tickets of an ended transfer are kept, so that a new attempt can use them.
 /// Without renewal, most tickets expire after an hour. The value is an estimate.
 const SECRETS_KEPT: Duration = Duration::from_secs(24 * 3_600);
+
+/// Remedy of an error after which the endpoint tries the transfer again.
+const RETRIED: &str = "wait: the endpoint tries again automatically, and keeps the durable data";
 
 /// Numbers of transfers that a tick changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -80,9 +83,10 @@ impl Queue {
             .progress(&self.hub, id.as_str(), session, clock::now());
     }
 
-    /// Records the granted rate of a running transfer in bytes per second.
-    pub fn granted(&self, id: &TransferId, rate: Option<u64>) {
-        self.live.granted(id.as_str(), rate);
+    /// Records the granted rate of a running transfer in bytes per second, and the limit that
+    /// determines this rate.
+    pub fn granted(&self, id: &TransferId, rate: Option<u64>, limit: Option<RateLimitAnswer>) {
+        self.live.granted(id.as_str(), rate, limit);
     }
 
     /// Returns the counters of the present attempt of a running transfer.
@@ -532,6 +536,7 @@ fn end_of(row: &mut Row, ending: Ending, retry: RetryWish, now: Timestamp) -> En
                 has_progressed,
             );
             row.source = source.unwrap_or(row.source);
+            row.counters.interrupted_since.get_or_insert(now);
             judged(row, error, verdict, retry, now)
         }
         Ending::TurnedAway { error, source } => {
@@ -555,7 +560,9 @@ fn judged(
     if verdict.is_tried {
         let wait = Duration::from_secs(retry.interval_seconds);
         row.next_try_at = Some(now.after(wait));
-        row.error = Some(live::parts(&error));
+        let mut parts = live::parts(&error);
+        parts.remedy = RETRIED.to_owned();
+        row.error = Some(parts);
         return EndKind::Again;
     }
     let error = match error.status {

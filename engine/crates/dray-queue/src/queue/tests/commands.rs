@@ -198,7 +198,7 @@ fn a_hold_is_shown_and_published_as_an_event() {
     let alice = actor("alice");
     queue.submit(by("alice", request("t"))).expect("taken");
     begin(&queue, "t");
-    queue.granted(&id("t"), Some(9));
+    queue.granted(&id("t"), Some(9), None);
     let shown = || queue.show(&alice, "t").expect("there");
     assert!(!shown().held);
     let before = queue.hub().last();

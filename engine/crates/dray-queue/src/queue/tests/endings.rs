@@ -52,6 +52,36 @@ fn a_session_without_a_place_is_retried_without_limit() {
 }
 
 #[test]
+fn a_transfer_is_interrupted_until_a_session_moves_data() {
+    let queue = queue();
+    let alice = actor("alice");
+    let shown = || queue.show(&alice, "t").expect("there");
+    queue.submit(by("alice", request("t"))).expect("taken");
+    begin(&queue, "t");
+    assert_eq!(shown().interrupted_since, None);
+    queue.ended(&id("t"), broken(true)).expect("ended");
+    let waiting = shown();
+    let since = waiting.interrupted_since.expect("a session broke off");
+    let error = waiting.error.expect("the cause");
+    assert!(
+        error.remedy.contains("tries again automatically"),
+        "{error:?}"
+    );
+    let soon = clock::now().after(Duration::from_secs(3_600));
+    queue.tick(soon).expect("looked after");
+    begin(&queue, "t");
+    // The new session has not reached the other end yet, and breaks off later.
+    queue.progress(&id("t"), &Counters::default());
+    assert_eq!(shown().interrupted_since, Some(since));
+    let mut moved = Counters::default();
+    moved.bytes.sent = 1;
+    queue.progress(&id("t"), &moved);
+    assert_eq!(shown().interrupted_since, None);
+    queue.ended(&id("t"), Ending::Done).expect("ended");
+    assert_eq!(shown().interrupted_since, None);
+}
+
+#[test]
 fn a_broken_transfer_waits_and_fails_after_its_retries() {
     let queue = queue();
     let alice = actor("alice");
