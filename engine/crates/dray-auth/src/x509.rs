@@ -16,6 +16,7 @@ mod der;
 mod name;
 mod policy;
 mod proxy;
+mod signature;
 mod validity;
 
 pub use crl::{ListFacts, check_list, list_facts};

@@ -1,8 +1,11 @@
 //! Checks a revocation list before it is stored: its form, its signature and its dates.
 
-use super::{Parsed, Subject, Trust, Validity, misconfigured, parse, shown};
+use super::signature::has_signed;
+use super::{Parsed, Subject, Trust, Validity, der, misconfigured, parse, shown};
 use dray_core::{Error, Result};
 use x509_parser::prelude::{CertificateRevocationList, FromDer};
+use x509_parser::public_key::PublicKey;
+use x509_parser::x509::SubjectPublicKeyInfo;
 
 const REMEDY: &str = "fetch the revocation list again, or ask the authority to publish a new list";
 
@@ -27,7 +30,8 @@ pub fn list_facts(der: &[u8]) -> Result<ListFacts> {
 }
 
 /// Checks that one of `authorities` (certificates in DER) has signed a revocation list, and that the
-/// list is valid at the time `now`, in seconds since 1970.
+/// list is valid at the time `now`, in seconds since 1970. The algorithms of the signature are those
+/// that the checks of certificates accept, so SHA-1 and RSA below 2048 bits are refused.
 ///
 /// # Errors
 /// Those of [`list_facts`], and [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) if the list
@@ -41,6 +45,8 @@ pub fn check_list<'a>(
     let issuer = shown(facts.issuer.slash());
     let mut is_known = false;
     let mut is_signed = false;
+    let mut is_weak = false;
+    let signed = der::signed_list(der);
     for authority in authorities {
         let Ok(parsed) = parse(authority) else {
             continue;
@@ -48,12 +54,22 @@ pub fn check_list<'a>(
         if parsed.subject_der() == list.issuer().as_raw() {
             is_known = true;
             let key = &parsed.certificate.tbs_certificate.subject_pki;
-            is_signed |= may_sign_lists(&parsed) && list.verify_signature(key).is_ok();
+            let may_sign = may_sign_lists(&parsed);
+            let has_signed = |signed| has_signed(parsed.key(), signed);
+            is_signed |= may_sign && signed.as_ref().is_some_and(has_signed);
+            is_weak |= may_sign && (list.verify_signature(key).is_ok() || is_short(key));
         }
     }
     if !is_known {
         return Err(refused(format!(
             "the list is of {issuer}, which is none of the expected authorities"
+        )));
+    }
+    if !is_signed && is_weak {
+        // The certificate checks would refuse such a list each time that they use it.
+        return Err(refused(format!(
+            "the signature of {issuer} on the list is weak: dray accepts RSA of 2048 bits or more \
+                and ECDSA, with SHA-256 or better"
         )));
     }
     if !is_signed {
@@ -65,6 +81,11 @@ pub fn check_list<'a>(
         Some(problem) => Err(refused(format!("the list of {issuer} {problem}"))),
         None => Ok(facts),
     }
+}
+
+/// Returns true for an RSA key of less than 2048 bits.
+fn is_short(key: &SubjectPublicKeyInfo<'_>) -> bool {
+    matches!(key.parsed(), Ok(PublicKey::RSA(key)) if key.key_size() < 2048)
 }
 
 /// Returns false if the key usage of an authority excludes the signing of lists (RFC 5280, section
@@ -151,6 +172,25 @@ mod tests {
             b"",
         ] {
             assert!(check(wrong).is_err() && list_facts(wrong).is_err());
+        }
+    }
+
+    /// Lists and their authorities, made by OpenSSL: a good list, a list whose signature uses SHA-1,
+    /// and a list of an authority with a key of 1024 bits.
+    #[test]
+    fn a_list_with_a_weak_signature_is_refused() {
+        let check = |list: &[u8], authority: &[u8]| check_list(list, [authority], LISTED);
+        let strong = include_bytes!("lists/rsa2048.crt.der");
+        let weak = include_bytes!("lists/rsa1024.crt.der");
+        let good = check(include_bytes!("lists/sha256.crl.der"), strong).expect("good");
+        assert_eq!(good.issuer.slash(), "/CN=Strong CA");
+        for (list, authority) in [
+            (&include_bytes!("lists/sha1.crl.der")[..], &strong[..]),
+            (include_bytes!("lists/short.crl.der"), weak),
+        ] {
+            let error = check(list, authority).expect_err("weak");
+            assert!(error.cause.contains("is weak"), "{error}");
+            assert!(error.cause.contains("RSA of 2048 bits"), "{error}");
         }
     }
 

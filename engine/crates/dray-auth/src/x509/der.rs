@@ -78,7 +78,7 @@ pub(super) fn all(mut input: &[u8]) -> Option<Vec<Value<'_>>> {
     Some(values)
 }
 
-/// The parts of a signed certificate.
+/// The parts of a signed certificate or revocation list.
 pub(super) struct Signed<'a> {
     /// The bytes that the signature covers.
     pub(super) message: &'a [u8],
@@ -89,14 +89,27 @@ pub(super) struct Signed<'a> {
 
 /// Splits a certificate into its parts (RFC 5280, section 4.1).
 pub(super) fn signed(certificate: &[u8]) -> Option<Signed<'_>> {
-    let outer = only(certificate, SEQUENCE)?;
+    // The version and the serial number precede the identifier in the signed part.
+    split(certificate, 2)
+}
+
+/// Splits a revocation list of version 2 into its parts (RFC 5280, section 5.1).
+pub(super) fn signed_list(list: &[u8]) -> Option<Signed<'_>> {
+    // Only the version precedes the identifier in the signed part.
+    split(list, 1)
+}
+
+/// Splits a signed value, whose signed part has the identifier of the algorithm at the position
+/// `at`.
+fn split(value: &[u8], at: usize) -> Option<Signed<'_>> {
+    let outer = only(value, SEQUENCE)?;
     let (message, rest) = expect(outer.content, SEQUENCE)?;
     let (algorithm, rest) = expect(rest, SEQUENCE)?;
     let (&unused, signature) = only(rest, BIT_STRING)?.content.split_first()?;
-    // The signed part repeats the identifier of the signature algorithm after the version and the
-    // serial number. Both identifiers must be equal (section 4.1.1.2).
+    // The signed part repeats the identifier of the signature algorithm. Both identifiers must be
+    // equal (sections 4.1.1.2 and 5.1.1.2).
     let inner = all(message.content)?;
-    let is_same = inner.get(2).map(|value| value.whole) == Some(algorithm.whole);
+    let is_same = inner.get(at).map(|value| value.whole) == Some(algorithm.whole);
     (unused == 0 && is_same).then_some(Signed {
         message: message.whole,
         algorithm: algorithm.content,

@@ -5,10 +5,9 @@
 //! Globus's draft. It also refuses proxies with a policy other than "all rights" or "limited",
 //! because ignoring an unknown policy would grant too many rights.
 
+use super::signature::has_signed;
 use super::{Parsed, der, refused};
 use dray_core::Result;
-use rustls_pki_types::SubjectPublicKeyInfoDer;
-use webpki::{ALL_VERIFICATION_ALGS, RawPublicKeyEntity};
 use x509_parser::extensions::{ParsedExtension, X509Extension};
 
 /// OID 1.3.6.1.5.5.7.1.14, id-pe-proxyCertInfo: the extension of RFC 3820.
@@ -145,20 +144,7 @@ fn added_name<'a>(one: &'a Parsed<'_>, issuer: &[u8]) -> Option<&'a [u8]> {
 }
 
 fn is_signed(proxy: &Parsed<'_>, issuer: &Parsed<'_>) -> bool {
-    let Some(signed) = der::signed(proxy.der) else {
-        return false;
-    };
-    let key = SubjectPublicKeyInfoDer::from(issuer.key());
-    let Ok(key) = RawPublicKeyEntity::try_from(&key) else {
-        return false;
-    };
-    ALL_VERIFICATION_ALGS
-        .iter()
-        .filter(|algorithm| algorithm.signature_alg_id().as_ref() == signed.algorithm)
-        .any(|algorithm| {
-            key.verify_signature(*algorithm, signed.message, signed.signature)
-                .is_ok()
-        })
+    der::signed(proxy.der).is_some_and(|signed| has_signed(issuer.key(), &signed))
 }
 
 /// Checks the extensions that RFC 3820 requires or forbids in a proxy (sections 3.5 to 3.8).
