@@ -15,6 +15,7 @@ use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use ring::rand::SystemRandom;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -28,6 +29,8 @@ type Seen = Vec<(PathBuf, u64, SystemTime)>;
 /// The accepted certificate authorities and revocation lists.
 struct Certificates {
     trust: Trust,
+    /// Files of signing policies that have no effect.
+    idle: BTreeSet<PathBuf>,
     seen: Seen,
     looked: Instant,
 }
@@ -74,7 +77,13 @@ impl Authenticator {
             issuers.set_keys(&issuer.url, keys);
         }
         let certificates = match &config.tls.client_ca {
-            Some(_) => Some(read_certificates(&config.tls)?),
+            Some(_) => {
+                let read = read_certificates(&config.tls)?;
+                for word in idle_words(&read.idle, &BTreeSet::new()) {
+                    tracing::warn!("{word}");
+                }
+                Some(read)
+            }
             None => {
                 // Without authorities the revocation lists have no effect. An invalid list is still
                 // an error, because the administrator expects the list to be used.
@@ -127,7 +136,12 @@ impl Authenticator {
                 false => read_certificates(&self.tls).map(Some),
             });
             match new {
-                Ok(Some(new)) => *held = new,
+                Ok(Some(new)) => {
+                    for word in idle_words(&new.idle, &held.idle) {
+                        tracing::warn!("{word}");
+                    }
+                    *held = new;
+                }
                 Ok(None) => {}
                 // Keep the previous lists, so that revoked certificates stay revoked. The error is
                 // logged again at each check until the file is corrected.
@@ -347,12 +361,16 @@ fn read_certificates(tls: &Tls) -> Result<Certificates> {
         demanded: false,
         stale: false,
     });
+    let mut policies = BTreeMap::new();
     for path in tls.client_ca.iter() {
         for file in files(path)? {
             if file.extension().is_some_and(|end| end == "signing_policy") {
                 let policy = read(&file)?;
-                let added = trust.add_signing_policy(&String::from_utf8_lossy(&policy));
+                let policy = String::from_utf8_lossy(&policy).into_owned();
+                let added = trust.add_signing_policy(&policy);
                 added.map_err(|error| in_file(error, &file))?;
+                // A distribution of the IGTF has several names for a file, which are links.
+                policies.insert(file.canonicalize().unwrap_or(file), policy);
                 continue;
             }
             for certificate in certificates(&file)? {
@@ -370,10 +388,36 @@ fn read_certificates(tls: &Tls) -> Result<Certificates> {
         }
     }
     Ok(Certificates {
+        idle: idle(&trust, &policies)?,
         trust,
         seen,
         looked: Instant::now(),
     })
+}
+
+/// Returns the files of signing policies that have no effect, because they name no trusted
+/// authority.
+fn idle(trust: &Trust, policies: &BTreeMap<PathBuf, String>) -> Result<BTreeSet<PathBuf>> {
+    let mut idle = BTreeSet::new();
+    for (file, policy) in policies {
+        if trust.is_policy_idle(policy)? {
+            idle.insert(file.clone());
+        }
+    }
+    Ok(idle)
+}
+
+/// Returns a warning for each file of `idle` that is not in `known`.
+fn idle_words(idle: &BTreeSet<PathBuf>, known: &BTreeSet<PathBuf>) -> Vec<String> {
+    let new = idle.difference(known);
+    new.map(|file| {
+        format!(
+            "the signing policy {} has no effect, because it names no authority of tls.client_ca: \
+                correct the name after access_id_CA, add the authority, or remove the file",
+            file.display()
+        )
+    })
+    .collect()
 }
 
 /// Adds the file's name to the cause of an error.
@@ -429,8 +473,10 @@ fn is_named_a_list(file: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_certificate, revocation_lists};
+    use super::{idle_words, is_certificate, read_certificates, revocation_lists};
+    use dray_config::Tls;
     use dray_core::ErrorKind;
+    use std::collections::BTreeSet;
 
     const CUT: &str = "-----BEGIN X509 CRL-----\nMIIBBzCBrgIBATAKBggqhkjOPQQDAjA";
     const NO_BASE64: &str = "-----BEGIN X509 CRL-----\n!!!!\n-----END X509 CRL-----\n";
@@ -445,6 +491,40 @@ mod tests {
             assert!(!is_certificate(&format!("{subject}@https://i.example")));
         }
         assert!(!is_certificate("alice@https://i.example"));
+    }
+
+    #[test]
+    fn a_signing_policy_without_an_authority_is_reported_once_with_its_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let der = include_bytes!("../../dray-auth/src/x509/lists/rsa2048.crt.der");
+        let base64 = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, der);
+        let pem = format!("-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----\n");
+        let policy = |name: &str| {
+            format!(
+                "access_id_CA X509 '{name}'\npos_rights globus CA:sign\n\
+                 cond_subjects globus '\"/CN=*\"'\n"
+            )
+        };
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).expect("written");
+        };
+        write("strong.pem", &pem);
+        write("strong.signing_policy", &policy("/CN=Strong CA"));
+        write("lone.signing_policy", &policy("/CN=Strong CB"));
+        let link = folder.path().join("1f2e3d4c.signing_policy");
+        std::os::unix::fs::symlink("lone.signing_policy", link).expect("linked");
+        let tls = Tls {
+            client_ca: Some(folder.path().to_owned()),
+            ..Tls::default()
+        };
+        let first = read_certificates(&tls).expect("read");
+        let words = idle_words(&first.idle, &BTreeSet::new());
+        assert_eq!(words.len(), 1, "{words:?}");
+        assert!(words[0].contains("lone.signing_policy"), "{words:?}");
+        let again = read_certificates(&tls).expect("read");
+        assert!(idle_words(&again.idle, &first.idle).is_empty());
+        write("lone.signing_policy", &policy("/CN=Strong CA"));
+        assert!(read_certificates(&tls).expect("read").idle.is_empty());
     }
 
     #[test]

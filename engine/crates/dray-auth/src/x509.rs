@@ -73,6 +73,8 @@ pub struct Trust {
     lists: Vec<CertRevocationList<'static>>,
     policies: Vec<SigningPolicy>,
     revocation: Revocation,
+    /// Subjects of the authorities.
+    subjects: Vec<Subject>,
 }
 
 impl std::fmt::Debug for Trust {
@@ -137,6 +139,7 @@ impl Trust {
             .map_err(|_| refuse(format!("the certificate of {subject} is malformed")))?
             .to_owned();
         let (not_before, not_after) = parsed.validity();
+        self.subjects.push(subject);
         self.anchors.push(Anchor {
             anchor,
             not_before,

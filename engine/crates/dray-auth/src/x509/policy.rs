@@ -11,7 +11,7 @@
 //!
 //! A `*` in a subject stands for any text, and a `?` for one character.
 
-use super::Subject;
+use super::{Subject, Trust};
 use crate::escape::{misconfigured, shown};
 use dray_core::Result;
 
@@ -87,6 +87,19 @@ impl SigningPolicy {
         let subject: Vec<char> = canonical(subject).chars().collect();
         let mut patterns = self.subjects.iter();
         patterns.any(|pattern| matches(&pattern.chars().collect::<Vec<_>>(), &subject))
+    }
+}
+
+impl Trust {
+    /// Returns true if no trusted authority has one of the names in a signing policy, so that the
+    /// policy has no effect.
+    ///
+    /// # Errors
+    /// Those of [`Trust::add_signing_policy`].
+    pub fn is_policy_idle(&self, text: &str) -> Result<bool> {
+        let policies = SigningPolicy::parse(text)?;
+        let mut policies = policies.iter();
+        Ok(!policies.any(|policy| self.subjects.iter().any(|one| policy.is_of(one.slash()))))
     }
 }
 
