@@ -3,6 +3,7 @@
 //! The module `keyring` decides when an issuer's keys are fetched.
 
 use super::Future;
+use super::authority_files::AuthorityFiles;
 use super::keyring::{Fetch, Pace, Source};
 use dray_auth::jwk::KeySet;
 use dray_client::{Client, Keeper};
@@ -55,7 +56,7 @@ enum KeyLocation {
 struct IssuerKeys {
     issuer: String,
     from: KeyLocation,
-    ca: Option<PathBuf>,
+    ca: AuthorityFiles,
 }
 
 /// Returns the source of an issuer's keys, as configured.
@@ -77,7 +78,7 @@ pub(super) fn source(issuer: &Issuer) -> Source {
         keys: Box::new(IssuerKeys {
             issuer: issuer.url.clone(),
             from,
-            ca: issuer.ca.clone(),
+            ca: AuthorityFiles::new(issuer.ca.clone(), authorities),
         }),
         cache_seconds: issuer.cache_seconds,
         stale_seconds: issuer.stale_seconds,
@@ -122,7 +123,7 @@ impl Fetch for IssuerKeys {
 
 impl IssuerKeys {
     async fn load(&self, url: &str) -> Result<Value> {
-        let (client, path) = server_of(url, self.ca.as_deref())?
+        let (client, path) = server_of(url, &self.ca)?
             .ok_or_else(|| self.wrong("the issuer does not serve its keys over HTTPS"))?;
         client.call(Method::GET, path, None).await
     }
@@ -136,11 +137,14 @@ impl IssuerKeys {
 }
 
 /// Returns a client of the server that a URL names, and the path and query of the URL. Returns
-/// `None` if the URL does not begin with `https://`. `ca` is the file of the server's authorities.
+/// `None` if the URL does not begin with `https://`. `authorities` are those of the server.
 ///
 /// # Errors
 /// The errors of [`authorities`].
-pub(super) fn server_of<'a>(url: &'a str, ca: Option<&Path>) -> Result<Option<(Client, &'a str)>> {
+pub(super) fn server_of<'a>(
+    url: &'a str,
+    authorities: &AuthorityFiles,
+) -> Result<Option<(Client, &'a str)>> {
     let Some(rest) = url.strip_prefix("https://") else {
         return Ok(None);
     };
@@ -151,7 +155,7 @@ pub(super) fn server_of<'a>(url: &'a str, ca: Option<&Path>) -> Result<Option<(C
     };
     let client = Client {
         address,
-        trust: Trust::Authority(authorities(ca)?),
+        trust: Trust::Authority(authorities.read()?),
         identity: None,
         token: None,
         answer_bytes_max: dray_client::ANSWER_BYTES_MAX,

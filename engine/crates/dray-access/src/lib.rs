@@ -12,6 +12,7 @@
 //! Invariant of this crate: nothing is allowed by default.
 
 mod authenticator;
+mod authority_files;
 mod keyring;
 mod keys;
 pub mod login;

@@ -9,6 +9,7 @@
 mod attempt;
 mod provider;
 mod sessions;
+mod waiting;
 
 pub use attempt::ATTEMPT_SECONDS;
 pub use sessions::{SESSIONS_MAX, SESSIONS_PER_USER_MAX, SessionKey, SessionUse, User};
@@ -21,12 +22,9 @@ use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use provider::Provider;
 use ring::rand::SystemRandom;
 use sessions::Sessions;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, SemaphorePermit};
-
-/// Maximum number of logins for which the endpoint waits for a provider at the same time. Everybody
-/// may start a login.
-const WAITING_MAX: usize = 16;
+use waiting::Waiting;
 
 /// The logins of an endpoint.
 pub struct Logins {
@@ -36,7 +34,7 @@ pub struct Logins {
     origin: String,
     mapping: Mapping,
     administrators: Vec<String>,
-    waiting: Semaphore,
+    waiting: Waiting,
     random: SystemRandom,
 }
 
@@ -130,7 +128,7 @@ impl Logins {
             origin,
             mapping: config.map.clone(),
             administrators: config.administrators.clone(),
-            waiting: Semaphore::new(WAITING_MAX),
+            waiting: Waiting::default(),
             random,
         })
     }
@@ -157,26 +155,16 @@ impl Logins {
         })
     }
 
-    fn turn(&self) -> Result<SemaphorePermit<'_>> {
-        self.waiting.try_acquire().map_err(|_| {
-            Error::new(ErrorKind::Busy, End::Here, "log in")
-                .cause(format!(
-                    "the endpoint waits for the providers of {WAITING_MAX} other logins, which is \
-                        the limit"
-                ))
-                .remedy("try again in a few seconds")
-        })
-    }
-
-    /// Starts a login. `page` is the part of the console's address to return to.
+    /// Starts a login. `page` is the part of the console's address to return to, and `from` is the
+    /// address of the browser.
     ///
     /// # Errors
-    /// `NotFound` if there is no such login. `Busy` if too many logins wait. `Unreachable`,
-    /// `TimedOut` or `Protocol` if the provider's configuration cannot be read.
-    pub async fn start(&self, login: &str, page: &str) -> Result<Started> {
+    /// `NotFound` if there is no such login. `Busy` if too many logins wait, of all clients or
+    /// from `from`. `Unreachable`, `TimedOut` or `Protocol` if the provider's configuration cannot be read.
+    pub async fn start(&self, login: &str, page: &str, from: IpAddr) -> Result<Started> {
         let provider = self.provider(login)?;
         let attempt = self.attempts.begin(login, page, now(), &self.random)?;
-        let _turn = self.turn()?;
+        let _turn = self.waiting.turn(from)?;
         Ok(Started {
             address: provider.address(&attempt).await?,
             cookie: attempt.cookie,
@@ -184,7 +172,7 @@ impl Logins {
     }
 
     /// Finishes a login: checks the answer of the provider, and begins a session. `cookie` is the
-    /// value of [`Started::cookie`] that the browser has sent.
+    /// value of [`Started::cookie`] that the browser has sent, and `from` is its address.
     ///
     /// # Errors
     /// `Unauthorized` if the provider has not confirmed the user to this browser.
@@ -195,6 +183,7 @@ impl Logins {
         login: &str,
         cookie: Option<&str>,
         answer: &ProviderAnswer,
+        from: IpAddr,
     ) -> std::result::Result<Succeeded, Failed> {
         let at = |page: &str, principal: Option<String>| {
             let page = page.to_owned();
@@ -218,7 +207,7 @@ impl Logins {
             let cause = "the answer of the provider has no code";
             at(page, None)(provider.error(ErrorKind::Unauthorized, cause))
         })?;
-        let turn = self.turn().map_err(at(page, None))?;
+        let turn = self.waiting.turn(from).map_err(at(page, None))?;
         let user = provider.user(&attempt, code, answer.iss.as_deref()).await;
         drop(turn);
         let logged_in = user.map_err(at(page, None))?;

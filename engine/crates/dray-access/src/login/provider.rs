@@ -3,8 +3,9 @@
 //!
 //! Not for: the choice of rights, sessions.
 
+use super::super::authority_files::AuthorityFiles;
 use super::super::keyring::Keyring;
-use super::super::keys::{discovery_url, server_of, source};
+use super::super::keys::{authorities, discovery_url, server_of, source};
 use super::attempt::Attempt;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -26,6 +27,9 @@ const DISCOVERY_AGE: Duration = Duration::from_secs(3_600);
 
 /// Minimum interval between a failed fetch of the discovery document and the next one.
 const DISCOVERY_PAUSE: Duration = Duration::from_secs(5);
+
+/// Minimum interval between two warnings about one login.
+const WARNING_PAUSE: Duration = Duration::from_secs(60);
 
 /// Maximum time of one request to a provider.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
@@ -66,6 +70,29 @@ pub(super) struct Provider {
     secret: Option<String>,
     keyring: Keyring,
     found: Mutex<Found>,
+    /// Authorities of the provider's web server.
+    authorities: AuthorityFiles,
+    warnings: Mutex<Warnings>,
+}
+
+/// Limits the rate of warnings.
+#[derive(Default)]
+struct Warnings {
+    last: Option<Instant>,
+    left_out: u64,
+}
+
+impl Warnings {
+    /// Returns the number of warnings that were left out since the last one, if a warning is due.
+    fn next(&mut self, now: Instant) -> Option<u64> {
+        let is_due = (self.last).is_none_or(|last| now.duration_since(last) >= WARNING_PAUSE);
+        if !is_due {
+            self.left_out += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.left_out))
+    }
 }
 
 /// Returns text of a provider in a form that is safe in a message.
@@ -144,6 +171,8 @@ impl Provider {
             secret: login.secret_file.as_deref().map(read_secret).transpose()?,
             keyring: Keyring::new(issuers, [keys]),
             found: Mutex::default(),
+            authorities: AuthorityFiles::new(login.ca.clone(), authorities),
+            warnings: Mutex::default(),
             login: login.clone(),
         })
     }
@@ -160,12 +189,25 @@ impl Provider {
         }
     }
 
+    /// Writes a warning to the log. Everybody may start logins, so the number of warnings is limited.
+    fn warn(&self, text: &str) {
+        let due = self.warnings.lock_unpoisoned().next(Instant::now());
+        match due {
+            None => {}
+            Some(0) => tracing::warn!(login = self.login.id.as_str(), "{text}"),
+            Some(left_out) => tracing::warn!(
+                login = self.login.id.as_str(),
+                "{text} ({left_out} warnings about this login were left out)"
+            ),
+        }
+    }
+
     /// Sends one request to the provider.
     async fn request<T>(&self, work: impl Future<Output = Result<T>>, what: &str) -> Result<T> {
         match tokio::time::timeout(REQUEST_TIME, work).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(error)) => {
-                tracing::warn!(login = self.login.id.as_str(), "{what} failed: {error}");
+                self.warn(&format!("{what} failed: {error}"));
                 let kind = match error.kind {
                     ErrorKind::TimedOut => ErrorKind::TimedOut,
                     // A missing file of authorities, or a certificate of another server.
@@ -184,7 +226,7 @@ impl Provider {
     }
 
     async fn read(&self, url: &str, token: Option<&str>) -> Result<Value> {
-        let server = server_of(url, self.login.ca.as_deref())?;
+        let server = server_of(url, &self.authorities)?;
         let (mut client, path) = server.ok_or_else(|| self.not_https(url))?;
         client.token = token.map(ToOwned::to_owned);
         client.call(Method::GET, path, None).await
@@ -385,7 +427,7 @@ impl Provider {
             }
         }
         let form = encoded(&form)?;
-        let server = server_of(&discovery.token, self.login.ca.as_deref())?;
+        let server = server_of(&discovery.token, &self.authorities)?;
         let (client, path) = server.ok_or_else(|| self.not_https(&discovery.token))?;
         let what = "the request for the ID token";
         let sent = client.post_form(path, form, authorization.as_deref());
@@ -397,7 +439,7 @@ impl Provider {
         let code = text("error").unwrap_or_else(|| status.to_string());
         let more = text("error_description").map_or_else(String::new, |text| format!(": {text}"));
         let cause = format!("the provider refused to confirm the login ({code}{more})");
-        tracing::warn!(login = self.login.id.as_str(), "{cause}");
+        self.warn(&cause);
         Err(self.error(ErrorKind::Unauthorized, cause))
     }
 
@@ -406,5 +448,24 @@ impl Provider {
         let more = description.map_or_else(String::new, |text| format!(": {}", shown(text)));
         let cause = format!("the provider refused the login ({}{more})", shown(code));
         self.error(ErrorKind::Unauthorized, cause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{WARNING_PAUSE, Warnings};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn warnings_of_a_minute_are_counted_and_not_written() {
+        let mut warnings = Warnings::default();
+        let begin = Instant::now();
+        assert_eq!(warnings.next(begin), Some(0));
+        for second in 0..1_000 {
+            let at = begin + Duration::from_millis(second);
+            assert_eq!(warnings.next(at), None);
+        }
+        assert_eq!(warnings.next(begin + WARNING_PAUSE), Some(1_000));
+        assert_eq!(warnings.next(begin + 2 * WARNING_PAUSE), Some(0));
     }
 }

@@ -7,6 +7,7 @@ use super::Api;
 use super::record::{LOGIN_DONE, Record};
 use super::refusal::{Answer, CallerError, code_of};
 use super::session::{Cookie, attempt_cookie, by_session, no_session_cookies, session_cookies};
+use crate::connection::PeerAddress;
 use crate::console;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::request::Parts;
@@ -17,6 +18,7 @@ use axum::{Extension, Json, Router};
 use dray_access::login::{Failed, ProviderAnswer};
 use dray_core::{End, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 /// Headers of all answers. Each answer is for one browser, which must not store it.
@@ -97,13 +99,18 @@ async fn start(
     State(api): State<Arc<Api>>,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
+    peer: Option<Extension<PeerAddress>>,
 ) -> Response {
     let query = serde_html_form::from_str(&query.unwrap_or_default());
     let StartQuery { page } = query.unwrap_or_default();
-    let started = api.logins.start(&id, &page).await.and_then(|started| {
-        let cookie = attempt_cookie(api.logins.origin(), &id, &started.cookie);
-        redirect(&started.address, [cookie])
-    });
+    let started = api
+        .logins
+        .start(&id, &page, address(peer))
+        .await
+        .and_then(|started| {
+            let cookie = attempt_cookie(api.logins.origin(), &id, &started.cookie);
+            redirect(&started.address, [cookie])
+        });
     started.unwrap_or_else(|error| failed(error, ""))
 }
 
@@ -113,6 +120,7 @@ async fn done(
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
     record: Option<Extension<Record>>,
+    peer: Option<Extension<PeerAddress>>,
     headers: HeaderMap,
 ) -> Response {
     let (logins, record) = (&api.logins, record.map(|Extension(record)| record));
@@ -123,9 +131,9 @@ async fn done(
     };
     let cookie = match Cookie::Attempt.find(&headers, origin) {
         Ok(cookie) => cookie,
-        Err(refusal) => return refusal.into_response(),
+        Err(refusal) => return failed(refusal.about().0.clone(), ""),
     };
-    match logins.finish(&id, cookie, &answer).await {
+    match logins.finish(&id, cookie, &answer, address(peer)).await {
         Ok(succeeded) => {
             if let Some(record) = record {
                 record.with_id(&id);
@@ -148,6 +156,11 @@ async fn done(
             failed(error, &page)
         }
     }
+}
+
+/// Returns the address of the browser. All connections without an address count as one client.
+fn address(peer: Option<Extension<PeerAddress>>) -> IpAddr {
+    peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |Extension(peer)| peer.0.ip())
 }
 
 /// Returns the page about a login that failed.

@@ -117,6 +117,12 @@ async fn an_answer_without_a_started_login_is_refused_as_a_page() {
         assert!(page.contains("start the login again"), "{page}");
         assert!(!page.contains("script"), "{page}");
     }
+    let cookie = ("cookie", "__Secure-dray-login-4735=1.x.y");
+    let answer = ask(&house, Method::GET, path, &[cookie, cookie]).await;
+    assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
+    let page = text(answer).await;
+    assert!(page.contains("Login failed"), "{page}");
+    assert!(page.contains("two cookies with the name"), "{page}");
     let twice = "/ui/login/iam/done?code=c&code=d&state=s";
     let answer = ask(&house, Method::GET, twice, &[]).await;
     assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
