@@ -6,16 +6,21 @@
 use dray_api::{PeerAnswer, PeerToken, read_answer};
 use dray_client::{Client, Keeper};
 use dray_config::Config;
+use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_net::{Authority, Trust};
 use hyper::Method;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Mutex;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 
 /// Maximum number of concurrent calls.
 const CALLS_MAX: usize = 8;
+
+/// Maximum number of concurrent calls of one owner, so that one owner cannot take all places.
+const OWNER_CALLS_MAX: usize = CALLS_MAX / 2;
 
 /// Maximum size of an answer in bytes. A page of 1000 names of 255 bytes has less than 1 MiB. All
 /// calls together use at most a few hundred MiB for parsed answers, even if a peer sends answers
@@ -34,11 +39,59 @@ struct Peer {
 /// The endpoints in the configuration.
 pub struct Peers {
     known: Vec<Peer>,
-    calls: Semaphore,
+    places: Places,
+}
+
+/// The places for concurrent calls.
+#[derive(Default)]
+struct Places(Mutex<HashMap<String, usize>>);
+
+/// A place for one call. Dropping this value frees the place.
+struct Taken<'p> {
+    places: &'p Places,
+    owner: String,
+}
+
+impl Places {
+    /// Takes a place for a call of `owner`.
+    ///
+    /// # Errors
+    /// The cause, if no place is free, or if the owner has half of the places.
+    fn take(&self, owner: &str) -> std::result::Result<Taken<'_>, String> {
+        let mut running = self.0.lock_unpoisoned();
+        let own = running.get(owner).copied().unwrap_or(0);
+        if own >= OWNER_CALLS_MAX {
+            return Err(format!(
+                "{own} of your calls to peers are in progress, which is the limit"
+            ));
+        }
+        if running.values().sum::<usize>() >= CALLS_MAX {
+            return Err(format!(
+                "{CALLS_MAX} calls to peers are in progress, which is the limit"
+            ));
+        }
+        running.insert(owner.to_owned(), own + 1);
+        Ok(Taken {
+            places: self,
+            owner: owner.to_owned(),
+        })
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut running = self.places.0.lock_unpoisoned();
+        match running.get_mut(&self.owner) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(running.remove(&self.owner)),
+        }
+    }
 }
 
 /// A call to another endpoint.
 pub(crate) struct PeerCall<'a> {
+    /// Owner of the caller at this endpoint.
+    pub(crate) owner: &'a str,
     /// Name of the endpoint in the configuration.
     pub(crate) peer: &'a str,
     /// The caller's token for that endpoint.
@@ -67,7 +120,7 @@ impl Peers {
         });
         Self {
             known: known.collect(),
-            calls: Semaphore::new(CALLS_MAX),
+            places: Places::default(),
         }
     }
 
@@ -101,13 +154,11 @@ impl Peers {
                 .cause("this endpoint cannot check the identity of the peer")
                 .remedy("ask the administrator to set `key` of the peer in the configuration"));
         };
-        let Ok(_permit) = self.calls.try_acquire() else {
-            return Err(failed(ErrorKind::Busy)
-                .cause(format!(
-                    "{CALLS_MAX} calls to peers are in progress, which is the limit"
-                ))
-                .remedy("try again later"));
-        };
+        let _place = self.places.take(call.owner).map_err(|cause| {
+            failed(ErrorKind::Busy)
+                .cause(cause)
+                .remedy("try again later")
+        })?;
         let client = Client {
             address: about.address.clone(),
             trust,
@@ -148,4 +199,27 @@ fn for_caller(error: Error, peer: &str) -> Error {
             "send a token that the endpoint {peer} accepts; if its key has changed, ask the \
                 administrator to correct `key` of the peer in the configuration"
         ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CALLS_MAX, OWNER_CALLS_MAX, Places};
+
+    #[test]
+    fn one_owner_never_has_more_than_half_of_the_places() {
+        let places = Places::default();
+        let take = |owner: &str| places.take(owner);
+        let mut held: Vec<_> = (0..OWNER_CALLS_MAX)
+            .map(|_| take("a").expect("free"))
+            .collect();
+        let refused = |owner: &str| take(owner).err().expect("full");
+        assert!(refused("a").contains("of your calls"));
+        held.extend((0..CALLS_MAX - OWNER_CALLS_MAX).map(|_| take("b").expect("free")));
+        assert!(refused("c").contains("8 calls to peers"));
+        held.pop();
+        held.push(take("c").expect("the place of b"));
+        drop(held);
+        assert!(places.0.lock().expect("whole").is_empty());
+        assert!(take("a").is_ok());
+    }
 }

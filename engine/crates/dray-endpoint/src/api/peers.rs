@@ -35,11 +35,12 @@ pub(super) async fn list(State(api): Shared, _caller: Caller) -> Answer<Json<Pee
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn endpoint(
     State(api): Shared,
-    _caller: Caller,
+    caller: Caller,
     Id(peer): Id,
     Body(query): Body<PeerQuery>,
 ) -> Answer<Json<EndpointAnswer>> {
     let call = PeerCall {
+        owner: &caller.owner,
         peer: &peer,
         token: &query.token,
         method: Method::GET,
@@ -58,7 +59,7 @@ pub(super) async fn endpoint(
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn folder(
     State(api): Shared,
-    _caller: Caller,
+    caller: Caller,
     Id(peer): Id,
     Body(request): Body<PeerListRequest>,
 ) -> Answer<Json<EntryList>> {
@@ -76,6 +77,7 @@ pub(super) async fn folder(
     })?;
     let path = format!("/v1/storage/list?{query}");
     let call = PeerCall {
+        owner: &caller.owner,
         peer: &peer,
         token: &request.token,
         method: Method::GET,
@@ -116,7 +118,7 @@ pub(super) async fn mkdir(
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn ticket(
     State(api): Shared,
-    _caller: Caller,
+    caller: Caller,
     Id(peer): Id,
     Body(request): Body<PeerTicketRequest>,
 ) -> Answer<(StatusCode, Json<MintedTicket>)> {
@@ -128,6 +130,7 @@ pub(super) async fn ticket(
         "peer_key": api.about.identity.fingerprint().to_string(),
     });
     let call = PeerCall {
+        owner: &caller.owner,
         peer: &peer,
         token: &request.token,
         method: Method::POST,
