@@ -26,7 +26,9 @@ pub const SESSIONS_PER_USER_MAX: usize = 16;
 pub struct SessionKey([u8; 32]);
 
 impl SessionKey {
-    fn of(id: &str) -> Self {
+    /// Returns the key of the session with this id, whether or not the session exists.
+    #[must_use]
+    pub fn of(id: &str) -> Self {
         let mut key = [0; 32];
         key.copy_from_slice(digest(&SHA256, id.as_bytes()).as_ref());
         Self(key)

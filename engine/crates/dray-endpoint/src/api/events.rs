@@ -153,7 +153,11 @@ async fn poll(wanted: &Wanted, mut after: u64, timeout: Duration) -> Events {
     let mut happened = wanted.hub().watch();
     let mut stopping = wanted.api.stopping.subscribe();
     loop {
-        let heard = wanted.hear(after);
+        let mut heard = wanted.hear(after);
+        if wanted.caller.has_left(&wanted.api) {
+            heard.events.clear();
+            (heard.is_gap, heard.last) = (false, after);
+        }
         let is_over = Instant::now() >= deadline || wanted.must_end();
         if heard.is_gap || !heard.events.is_empty() || is_over {
             let mut events: Vec<Event> = Vec::with_capacity(heard.events.len() + 1);
@@ -226,6 +230,10 @@ impl Listener {
     /// `Last-Event-ID`.
     async fn next(&mut self) -> Option<Event> {
         loop {
+            // Events that were queued before the user logged out must not be sent after it.
+            if self.wanted.caller.has_left(&self.wanted.api) {
+                return None;
+            }
             if let Some(event) = self.waiting.pop_front() {
                 return Some(event);
             }
@@ -249,5 +257,65 @@ impl Listener {
                 let _ = timeout_at(until, next(&mut self.happened, &mut self.stopping)).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{House, house};
+    use super::{Caller, Listener, VecDeque, Wanted, poll};
+    use axum::extract::FromRequestParts;
+    use axum::http::Request;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    async fn wanted(house: &House) -> Wanted {
+        let request = Request::builder().header("authorization", "Bearer alice");
+        let (mut parts, ()) = request.body(()).expect("a request").into_parts();
+        let caller = Caller::from_request_parts(&mut parts, &house.api).await;
+        Wanted {
+            api: Arc::clone(&house.api),
+            owner: Some("alice".to_owned()),
+            transfer: None,
+            _asking: house.api.queue.asking(None, "alice"),
+            caller: caller.expect("alice"),
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn queued_events_are_not_sent_after_a_logout() {
+        let house = house();
+        let after = house.api.queue.hub().last();
+        for id in ["a", "b", "c"] {
+            let body = serde_json::json!({
+                "id": id,
+                "sources": [{"url": "/slow/x"}],
+                "destination": {"url": format!("/slow/{id}")},
+            });
+            house.post("alice", "/v1/transfers", body).await;
+        }
+        let wanted_now = wanted(&house).await;
+        let mut listener = Listener {
+            happened: wanted_now.hub().watch(),
+            stopping: house.api.stopping.subscribe(),
+            _listening: house.api.queue.hub().listen("alice").expect("a place"),
+            wanted: wanted_now,
+            after,
+            waiting: VecDeque::new(),
+            has_caught_up: false,
+        };
+        let first = listener.next().await.expect("an event");
+        assert_eq!(first.transfer.as_deref(), Some("a"));
+        assert!(!listener.waiting.is_empty());
+        listener.wanted.caller.leave();
+        assert!(listener.next().await.is_none());
+
+        let mut wanted = wanted(&house).await;
+        let told = poll(&wanted, after, Duration::ZERO).await;
+        assert_eq!(told.events.len(), 3);
+        wanted.caller.leave();
+        let told = poll(&wanted, after, Duration::ZERO).await;
+        assert!(told.events.is_empty());
+        assert_eq!(told.last, after);
     }
 }

@@ -143,6 +143,12 @@ impl Caller {
     pub(super) fn has_left(&self, api: &Api) -> bool {
         self.session.is_some_and(|key| !api.logins.is_live(&key))
     }
+
+    /// Makes the caller one whose session has ended.
+    #[cfg(test)]
+    pub(super) fn leave(&mut self) {
+        self.session = Some(SessionKey::of("an ended session"));
+    }
 }
 
 impl Deref for Caller {

@@ -251,7 +251,7 @@ impl House {
         self.call(who, &format!("GET {path}"), Value::Null).await
     }
 
-    async fn post(&self, who: &str, path: &str, body: Value) -> (u16, Value) {
+    pub(crate) async fn post(&self, who: &str, path: &str, body: Value) -> (u16, Value) {
         self.call(who, &format!("POST {path}"), body).await
     }
 }
