@@ -175,7 +175,7 @@ def test_a_wrong_option_is_found() -> None:
     assert not mistakes("dray cp -r a b --rate 1MiB | tail -3", options)
     assert mistakes("dray cp -r a b --no-such-option", options)
     assert mistakes("dray plan a b --rate 1MiB", options)
-    assert mistakes("dray log list a", options)
+    assert mistakes("dray log tell a", options)
     assert mistakes("dray endpoint run --rate 1MiB", options)
     block = "$ dray cp a b\nthere$ dray serve \\\n  --root x\nA=1 dray plan a b\ndray: a message\n"
     assert len([*command_lines(block)]) == 3

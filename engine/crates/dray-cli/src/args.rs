@@ -152,7 +152,10 @@ impl Command {
             Self::Ls(at) | Self::Stat(at) => at.ask.json,
             Self::Rm(rm) => rm.at.ask.json,
             Self::Checksum(sum) => sum.at.ask.json,
-            Self::Log(Log::Show(log) | Log::Verify(log)) => log.json,
+            Self::Log(Log::List(log) | Log::Show(log) | Log::Verify(log) | Log::Explain(log)) => {
+                log.json
+            }
+            Self::Log(Log::Export(_)) => true,
             Self::Log(Log::Sweep(sweep)) => sweep.json,
             Self::Trust(Trust::Update(update)) => update.json,
             _ => false,
@@ -469,10 +472,17 @@ pub(crate) struct Say {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Log {
+    /// List the logs, one line each: form, transfer, last writer, and number of unfinished files
+    List(LogArgs),
     /// Show the contents of logs: unfinished files, their durable bytes, and the last writer
     Show(LogArgs),
     /// Read the partial files and compare them with the logged checksums
     Verify(LogArgs),
+    /// Explain which ranges of each unfinished file the next run trusts, which ranges it gets again,
+    /// and why
+    Explain(LogArgs),
+    /// Print the contents of each log in the JSON form of the design page, one line each
+    Export(LogArgs),
     /// Remove abandoned partial files and logs of interrupted copies below a folder
     Sweep(SweepArgs),
 }

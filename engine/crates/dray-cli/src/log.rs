@@ -1,5 +1,8 @@
-//! `dray log show` and `dray log verify`: print object logs, and compare partial files with them.
-//! Both commands change no file and take no lease.
+//! `dray log`: lists, prints, explains and exports object logs, and compares partial files with
+//! them. These commands change no file and take no lease. Only `dray log sweep` removes data.
+
+mod explain;
+mod export;
 
 use crate::args::{Log, LogArgs};
 use crate::exit::{Exit, Stop, usage};
@@ -28,11 +31,15 @@ const PIECE: usize = 1 << 20;
 
 /// Runs `dray log`.
 pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
-    let (arguments, verify) = match log {
-        Log::Show(arguments) => (arguments, false),
-        Log::Verify(arguments) => (arguments, true),
+    let (arguments, action) = match log {
+        Log::List(arguments) => (arguments, Action::List),
+        Log::Show(arguments) => (arguments, Action::Show),
+        Log::Verify(arguments) => (arguments, Action::Verify),
+        Log::Explain(arguments) => (arguments, Action::Explain),
+        Log::Export(arguments) => (arguments, Action::Export),
         Log::Sweep(arguments) => return crate::sweep::run(arguments),
     };
+    let is_json = arguments.json || action == Action::Export;
     let (mut found, mut unreadable) = find(&arguments.path)?;
     if arguments.recursive {
         find_below(&arguments.path, &mut found, &mut unreadable)?;
@@ -40,7 +47,7 @@ pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
     for error in &unreadable {
         crate::output::complain(error);
     }
-    if found.is_empty() && unreadable.is_empty() && !arguments.json {
+    if found.is_empty() && unreadable.is_empty() && !is_json {
         output::result(match arguments.path.exists() {
             true if arguments.path.is_dir() && !arguments.recursive => {
                 "no object log: nothing is unfinished in this folder (--recursive searches \
@@ -54,27 +61,64 @@ pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
         });
     }
     let mut logs = Vec::new();
-    let mut bad = 0;
+    let mut checked = Checked::default();
     for log in &found {
-        let (object, log_bad) = tell(log, arguments, verify);
-        bad += log_bad;
+        let object = match action {
+            Action::List => list(log, arguments.json),
+            Action::Explain => explain::explain(log, arguments.json)?,
+            Action::Export => {
+                output::result(&export::log(&log.recovery).to_string());
+                continue;
+            }
+            Action::Show | Action::Verify => tell(
+                log,
+                arguments,
+                (action == Action::Verify).then_some(&mut checked),
+            ),
+        };
         logs.push(object);
     }
-    if arguments.json {
+    let bad = checked.bad;
+    if arguments.json && action != Action::Export {
         let unreadable: Vec<_> = unreadable.iter().map(crate::report::in_json).collect();
         let mut object = json!({"logs": logs, "unreadable": unreadable});
-        if verify {
+        if action == Action::Verify {
             object["mismatches"] = json!(bad);
+            object["files_without_sums"] = json!(checked.files_without_sums);
         }
         output::result(&object.to_string());
-    } else if verify && !found.is_empty() && bad == 0 && unreadable.is_empty() {
-        output::result("all logged ranges are present and match their checksums");
+    } else if action == Action::Verify && !found.is_empty() && bad == 0 && unreadable.is_empty() {
+        output::result(match checked.files_without_sums {
+            0 => "all logged ranges are present and match their checksums",
+            _ => {
+                "all logged ranges are present; those of logs without sums (:nosums) have no \
+                    checksums to compare"
+            }
+        });
     }
     Ok(match (unreadable.is_empty(), bad) {
         (false, _) => Exit::Refused,
         (true, 0) => Exit::Safe,
         (true, _) => Exit::SomeFailed,
     })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    List,
+    Show,
+    Verify,
+    Explain,
+    Export,
+}
+
+/// Results of `verify`.
+#[derive(Default)]
+struct Checked {
+    /// Number of mismatches.
+    bad: u64,
+    /// Number of files whose ranges have no checksums in the log.
+    files_without_sums: u64,
 }
 
 /// A log, and the destination folder that the log describes.
@@ -247,13 +291,18 @@ impl FoundLog {
             Ok(handle) => handle,
             Err(error) => return vec![error.file(path)],
         };
-        let check = |(range, sums): (ByteRange, Sums)| compare(handle.as_ref(), range, sums);
+        let has_sums = self.recovery.header.form.has_sums;
+        let check = |(range, sums): (ByteRange, Sums)| {
+            compare(handle.as_ref(), range, has_sums.then_some(sums))
+        };
         let wrong = file.done.iter().filter_map(check);
         wrong.map(|error| error.file(path)).collect()
     }
 }
 
-fn compare(handle: &dyn ReadHandle, range: ByteRange, logged: Sums) -> Option<Error> {
+/// Reads a range, and compares it with its checksums in the log. Without checksums, the range must
+/// only exist.
+fn compare(handle: &dyn ReadHandle, range: ByteRange, logged: Option<Sums>) -> Option<Error> {
     let mut summer = Summer::new();
     let mut piece = vec![0; PIECE];
     let mut at = range.offset;
@@ -271,44 +320,68 @@ fn compare(handle: &dyn ReadHandle, range: ByteRange, logged: Sums) -> Option<Er
         }
     }
     let found = summer.finish();
-    (at < range.end() || found != logged).then(|| {
+    let is_short = at < range.end();
+    (is_short || logged.is_some_and(|logged| logged != found)).then(|| {
+        let (start, end) = (range.offset, range.end());
+        let cause = match logged {
+            Some(logged) if !is_short => format!(
+                "bytes {start} to {end}: logged crc32c:{:08x}, found crc32c:{:08x}",
+                logged.crc32c, found.crc32c
+            ),
+            _ => format!("bytes {start} to {end}: the partial file ends at byte {at}"),
+        };
         Error::new(
             ErrorKind::ChecksumMismatch,
             End::Sink,
             "verify the partial file",
         )
-        .cause(format!(
-            "bytes {} to {}: logged crc32c:{:08x}, found crc32c:{:08x}",
-            range.offset,
-            range.end(),
-            logged.crc32c,
-            found.crc32c
-        ))
+        .cause(cause)
         .remedy("check the storage device; remove the partial file to have the file sent again")
     })
 }
 
-/// Prints a log. Returns its JSON form and the number of mismatches.
-fn tell(found: &FoundLog, arguments: &LogArgs, verify: bool) -> (Value, u64) {
+/// Prints one line about a log. Returns its JSON form.
+fn list(found: &FoundLog, is_json: bool) -> Value {
+    let recovery = &found.recovery;
+    if !is_json {
+        output::result(&format!(
+            "{}  {}  transfer {}  epoch {}  {}  {} safe",
+            shown(&found.path),
+            recovery.header.form,
+            recovery.tenure.transfer,
+            recovery.tenure.epoch,
+            count(recovery.files.len() as u64, "unfinished file"),
+            human(recovery.files.values().map(|file| file.done.bytes()).sum()),
+        ));
+    }
+    let mut object = log_json(found, Vec::new());
+    object["files"] = json!(recovery.files.len());
+    object
+}
+
+/// Prints a log. Returns its JSON form. Compares the partial files with the log if `verify` is set.
+fn tell(found: &FoundLog, arguments: &LogArgs, verify: Option<&mut Checked>) -> Value {
+    let is_verified = verify.is_some();
     if !arguments.json {
         for line in head(found) {
             output::result(&line);
         }
     }
-    let mut bad = 0;
+    let mut checked = Checked::default();
     let mut files = Vec::new();
     for (path, file) in found.files() {
-        let errors = match verify {
+        let errors = match is_verified {
             true => found.verify(path, file),
             false => Vec::new(),
         };
-        bad += errors.len() as u64;
+        checked.bad += errors.len() as u64;
+        checked.files_without_sums += u64::from(!found.recovery.header.form.has_sums);
         for error in &errors {
             crate::output::complain(error);
         }
         if arguments.json {
-            let mut object = file_json(path, file);
-            if verify {
+            let mut object = file_json(path, file, found.recovery.header.form.has_sums);
+            if is_verified {
                 object["mismatches"] = errors.iter().map(crate::report::in_json).collect();
             }
             files.push(object);
@@ -327,7 +400,11 @@ fn tell(found: &FoundLog, arguments: &LogArgs, verify: bool) -> (Value, u64) {
             ));
         }
     }
-    (log_json(found, files), bad)
+    if let Some(all) = verify {
+        all.bad += checked.bad;
+        all.files_without_sums += checked.files_without_sums;
+    }
+    log_json(found, files)
 }
 
 fn head(found: &FoundLog) -> Vec<String> {
@@ -335,8 +412,22 @@ fn head(found: &FoundLog) -> Vec<String> {
     let tenure = &recovery.tenure;
     let claims = recovery.header.claims.iter().map(ToString::to_string);
     let claims: Vec<String> = claims.collect();
+    let form = recovery.header.form;
     let mut lines = vec![
         shown(&found.path),
+        format!(
+            "  form {form}: mechanism {}, method {}, {}, {}",
+            form.mechanism_words(),
+            form.method.word(),
+            match form.is_async {
+                true => "written by a thread of its own",
+                false => "written synchronously",
+            },
+            match form.has_sums {
+                true => "with checksums",
+                false => "without checksums",
+            },
+        ),
         format!(
             "  covers {}; owner {}; {} bytes",
             match claims.is_empty() {
@@ -370,8 +461,14 @@ fn log_json(found: &FoundLog, files: Vec<Value>) -> Value {
     let recovery = &found.recovery;
     let tenure = &recovery.tenure;
     let claims = recovery.header.claims.iter().map(ToString::to_string);
+    let form = recovery.header.form;
     json!({
         "path": shown(&found.path),
+        "form": form.to_string(),
+        "mechanism": form.mechanism_words(),
+        "method": form.method.word(),
+        "async": form.is_async,
+        "sums": form.has_sums,
         "claims": claims.collect::<Vec<_>>(),
         "owner": escape(&recovery.header.owner),
         "software": recovery.header.software,
@@ -386,14 +483,15 @@ fn log_json(found: &FoundLog, files: Vec<Value>) -> Value {
     })
 }
 
-fn file_json(path: &RelPath, file: &LoggedFile) -> Value {
-    let range = |(range, sums): (ByteRange, Sums)| {
-        json!({
+fn file_json(path: &RelPath, file: &LoggedFile, has_sums: bool) -> Value {
+    let range = |(range, sums): (ByteRange, Sums)| match has_sums {
+        true => json!({
             "offset": range.offset,
             "length": range.length,
             "crc32c": format!("{:08x}", sums.crc32c),
             "adler32": format!("{:08x}", sums.adler32),
-        })
+        }),
+        false => json!({"offset": range.offset, "length": range.length}),
     };
     json!({
         "path": path.to_string(),

@@ -46,7 +46,7 @@ pub use final_check::FinalCheck;
 pub use find_logs::{LogStep, about_folder};
 pub use lease::host_name;
 pub use log_file::StoredLog;
-pub use probe::{Peek, layout_of_new};
+pub use probe::{Peek, judge_left, layout_of_new};
 pub use request::DestinationRequest;
 
 use crate::event_loop::{self, Executor};

@@ -166,6 +166,36 @@ pub(super) fn judge(
     }
 }
 
+/// Decides which ranges of an unfinished file the next run would trust, if this host ran it now for
+/// the owner of the log and the source had not changed. `path` is the path of the file in the log,
+/// and the root of `store` is the folder of the log. Changes nothing.
+///
+/// # Errors
+/// If this host's boot id cannot be read. Errors of the store.
+pub fn judge_left(
+    store: &dyn Store,
+    path: &RelPath,
+    recovery: &Recovery,
+    file: &LoggedFile,
+) -> Result<trust::Verdict> {
+    let partial = found_partial(store, path, file)?;
+    let sink = trust::Sink {
+        log: "the log",
+        owner: &recovery.header.owner,
+        boot_id: &lease::boot_id()?,
+        durability: recovery.tenure.durability,
+    };
+    let wanted = &file.key;
+    Ok(trust::judge(
+        recovery,
+        path,
+        file,
+        &sink,
+        partial.as_ref(),
+        wanted,
+    ))
+}
+
 /// Returns the store's identity of a partial file that was found.
 pub(super) const fn id_of(found: &FoundPartial) -> PartialId {
     PartialId {
