@@ -72,6 +72,8 @@ usage error.
 | `bytes_adopted` | bytes of adopted files |
 | `bytes_read_back` | bytes that were read back from the storage and compared, if this host is \
     the destination; holes are not read |
+| `log` | form of the object log (`MECHANISM:METHOD`, with `:nosums` and `:async`), if this host is \
+    the destination; else null |
 | `seconds` | duration |
 | `error` | the error that ended the transfer, else null: `end`, `kind`, `status`, `cause`, \
     `remedy`, `message` |

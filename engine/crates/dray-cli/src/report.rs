@@ -200,6 +200,7 @@ impl Report {
             "bytes_resumed": progress.bytes_resumed,
             "bytes_adopted": progress.bytes_adopted,
             "bytes_read_back": progress.bytes_read_back,
+            "log": progress.log_form,
             "seconds": (self.took.as_secs_f64() * 1000.0).round() / 1000.0,
             "files_failed": failures.collect::<Vec<_>>(),
             "files_failed_total": match self.ending {

@@ -162,7 +162,7 @@ impl ServeHandler {
                     lustre_attribute: serve.lustre_attribute.clone(),
                     shares_blocks: false,
                     threads: serve.threads,
-                    log: None,
+                    log: serve.log,
                 };
                 let export = Export::open(root.clone(), targets)?;
                 (root, Served::Folder(Box::new(export)))

@@ -35,7 +35,7 @@ pub use values::{
 
 use dray_api::{Request, Route, Streams};
 use dray_auth::Mapping;
-use dray_core::StripeChoice;
+use dray_core::{LogForm, StripeChoice};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -218,6 +218,9 @@ pub struct Root {
     pub preallocate: bool,
     /// Lustre stripes of new files: `"source"`, `"COUNT"` or `"COUNT:SIZE"`.
     pub stripe: Option<StripeChoice>,
+    /// Form of the object logs of transfers to the root: `"MECHANISM:METHOD"`, also with `":nosums"`
+    /// and `":async"`.
+    pub log: Option<LogForm>,
     /// Maximum bytes per second that all transfers together read from the root and write to it.
     pub rate: Option<Rate>,
 }

@@ -165,6 +165,7 @@ impl Config {
             ("direct_io", root.direct_io),
             ("preallocate", root.preallocate),
             ("stripe", root.stripe.is_some()),
+            ("log", root.log.is_some()),
         ] {
             if is_set {
                 let what = match key {
@@ -198,6 +199,7 @@ impl Config {
             ("tier", "tier = \"fast\"", root.tier == Some(Tier::Fast)),
             ("targets", "targets", !root.targets.is_empty()),
             ("stripe", "stripe", root.stripe.is_some()),
+            ("log", "log", root.log.is_some()),
             ("setuid", "setuid", self.setuid),
         ] {
             if is_set {

@@ -260,7 +260,7 @@ fn targets_of(root: &crate::Root, path: &Path) -> Targets {
         stripes: root.stripe,
         lustre_attribute: None,
         threads: root.threads.0,
-        log: None,
+        log: root.log,
     }
 }
 

@@ -4,6 +4,7 @@
 //! one addition: the method `ranges`. Asynchronous logging is that of section V-B. A log without
 //! sums contains only the numbers of objects, as the logs of the paper do.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -73,7 +74,8 @@ impl LogMethod {
 }
 
 /// Mechanism, method and options of an object log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct LogForm {
     /// Number of logs that share the records.
     pub mechanism: LogMechanism,
@@ -215,6 +217,20 @@ impl FromStr for LogForm {
             }),
             None => refuse("the methods are ranges, char, int, enc, binary, bit8 and bit64"),
         }
+    }
+}
+
+impl TryFrom<String> for LogForm {
+    type Error = LogFormError;
+
+    fn try_from(text: String) -> Result<Self, LogFormError> {
+        text.parse()
+    }
+}
+
+impl From<LogForm> for String {
+    fn from(form: LogForm) -> Self {
+        form.to_string()
     }
 }
 

@@ -392,7 +392,7 @@ impl Export {
             transfer: within.transfer,
             owner: within.owner,
             durability: within.durability,
-            log: None,
+            log: self.targets.log,
             words: match within.folder.is_empty() {
                 true => "the root".to_owned(),
                 false => encode(&within.folder),

@@ -5,7 +5,7 @@ use crate::observe::{Observer, TargetLoad};
 use crate::{sink, source};
 use crossbeam_channel::{Sender, unbounded};
 use dray_core::time::nanos;
-use dray_core::{End, Error, ErrorKind, PeerId, Result, StreamId};
+use dray_core::{End, Error, ErrorKind, LogForm, PeerId, Result, StreamId};
 use dray_link::link::{BlockSender, ControlSender, SinkEvent, SinkLink, SourceEvent, SourceLink};
 use dray_link::pace::Pace;
 use dray_link::pool::{Buffer, Pool};
@@ -13,8 +13,8 @@ use dray_link::threads;
 use dray_session::source::Listed;
 use dray_session::{Event, Outcome, Progress, UnderWay};
 use dray_wire::message::{BlockHead, Message, Totals};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The only stream of an in-process link. Passing a buffer takes no time, so more streams would not
@@ -58,6 +58,7 @@ impl Ends {
             objects_corrupt: self.sink.1.objects_corrupt,
             log_commits: self.sink.1.log_commits,
             log_time: self.sink.1.log_time,
+            log_form: self.sink.1.log_form,
             ..self.source.1
         }
     }
@@ -160,6 +161,7 @@ struct SinkOnly {
     objects_corrupt: AtomicU64,
     log_commits: AtomicU64,
     log_nanos: AtomicU64,
+    log_form: OnceLock<LogForm>,
 }
 
 impl SinkOnly {
@@ -170,6 +172,7 @@ impl SinkOnly {
             objects_corrupt: self.objects_corrupt.load(Ordering::Relaxed),
             log_commits: self.log_commits.load(Ordering::Relaxed),
             log_time: Duration::from_nanos(self.log_nanos.load(Ordering::Relaxed)),
+            log_form: self.log_form.get().copied(),
             ..progress
         }
     }
@@ -196,6 +199,9 @@ impl Observer for AtSink<'_> {
         only.objects_corrupt.store(progress.objects_corrupt, order);
         only.log_commits.store(progress.log_commits, order);
         only.log_nanos.store(nanos(progress.log_time), order);
+        if let Some(form) = progress.log_form {
+            only.log_form.get_or_init(|| form);
+        }
     }
 
     fn targets(&self, end: End, targets: &[TargetLoad]) {

@@ -1,7 +1,7 @@
 //! Reports of a machine: counters, events, and the outcome of the session.
 
 use dray_core::profile::Profile;
-use dray_core::{Error, RelPath, Sums};
+use dray_core::{Error, LogForm, RelPath, Sums};
 use dray_wire::message::Totals;
 use std::time::Duration;
 
@@ -64,6 +64,8 @@ pub struct Progress {
     pub log_commits: u64,
     /// Total duration of these commits. Each commit waits until its records are durable.
     pub log_time: Duration,
+    /// Form of the object log; `None` at a source, and at a sink without a log.
+    pub log_form: Option<LogForm>,
     /// Number of data streams in use. Only a source counts streams.
     pub streams: u32,
     /// Number of readers per storage target. Only a source counts readers.

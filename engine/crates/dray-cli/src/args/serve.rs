@@ -2,7 +2,7 @@
 
 use crate::units;
 use clap::Args;
-use dray_core::StripeChoice;
+use dray_core::{LogForm, StripeChoice};
 use dray_open::prepare::RateInTime;
 use dray_runtime::assembly::Threads;
 use std::ffi::OsString;
@@ -72,6 +72,11 @@ pub(crate) struct Serve {
     /// clients read are also sent with their stripes
     #[arg(long, value_name = "STRIPES", value_parser = StripeChoice::from_str)]
     pub(crate) stripe: Option<StripeChoice>,
+
+    /// Form of the object logs of received files: MECHANISM:METHOD, as in dray cp --log. Clients
+    /// cannot choose it (default: universal:ranges; a copy that resumes keeps the form of its log)
+    #[arg(long, value_name = "FORM", value_parser = LogForm::from_str)]
+    pub(crate) log: Option<LogForm>,
 
     /// Read the layout of Lustre files from this extended attribute. Only for tests without Lustre
     #[arg(long, value_name = "NAME", hide = true)]

@@ -378,6 +378,7 @@ fn a_root_of_several_folders_takes_only_what_it_can_do() {
         ("tier = \"fast\"", "one folder"),
         ("targets = [\"x=y\"]", "one folder"),
         ("stripe = \"4\"", "one folder"),
+        ("log = \"file:bit8\"", "log needs a root with one folder"),
         (
             "limit_targets = [\"/mnt/c=1MiB/s\"]",
             "names /mnt/c, which is not a target",

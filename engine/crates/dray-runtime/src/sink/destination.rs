@@ -303,6 +303,11 @@ impl Destination {
         own.unwrap_or(0).max(self.left_object_bytes)
     }
 
+    /// Returns the form of the log; `None` if the log is in memory.
+    pub(super) fn form(&self) -> Option<LogForm> {
+        self.place.as_ref().map(|_| self.log.header().form)
+    }
+
     /// Returns true if the device numbers in the log are valid, because the log's last holder ran
     /// in the same boot of this host. Device numbers may change with a reboot.
     pub(super) fn is_same_boot(&self) -> bool {

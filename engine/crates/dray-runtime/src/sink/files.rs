@@ -115,6 +115,8 @@ impl Space {
         let neighbours = destination.neighbours.take();
         let asked = destination.asked.take();
         let strays = Strays::new(destination.left);
+        let form = destination.form();
+        let logs_apart = form.is_some_and(|form| form.is_async);
         let words = std::mem::take(&mut destination.words);
         let names = Names::new(Arc::clone(&destination.store), others);
         for (path, file) in destination.log.files() {
@@ -133,7 +135,7 @@ impl Space {
             store: Arc::clone(&destination.store),
             handles: Handles::new(Arc::clone(&destination.store)),
             lease: destination.take_lease(),
-            logs_apart: destination.log.header().form.is_async,
+            logs_apart,
             destination: Mutex::new(destination),
             options,
             folders: Folders::default(),
@@ -145,7 +147,7 @@ impl Space {
             others: Mutex::default(),
             object_bytes_max,
             read_back: ReadBack::default(),
-            commits: Commits::default(),
+            commits: Commits::of(form),
             strays,
             words,
             notices: Mutex::default(),
