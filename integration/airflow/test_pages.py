@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
 from integration.airflow.conftest import MIB
+from integration.endpoint.audit import serious_faults
 from integration.endpoint.browser import Browser, needs_browser
 from integration.endpoint.raw import ask
-from integration.harness.program import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -281,20 +278,6 @@ def _queries(world: World) -> int:
     return sum(int(float(line.rpartition(" ")[2])) for line in found)
 
 
-def axe() -> str:
-    """Return the script of axe-core, which is installed unless it is up to date."""
-    lock = ROOT / "tools" / "requirements-axe.txt"
-    home = ROOT / ".tools" / "axe"
-    stamp = home / "dray-stamp"
-    wanted = lock.read_text(encoding="utf-8")
-    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
-        shutil.rmtree(home, ignore_errors=True)
-        words = ["install", "--quiet", "--no-deps", "--target", str(home), "--requirement"]
-        subprocess.run([sys.executable, "-m", "pip", *words, str(lock)], check=True, timeout=120)
-        stamp.write_text(wanted, encoding="utf-8")
-    return (home / "axe_playwright_python" / "axe.min.js").read_text(encoding="utf-8")
-
-
 @pytest.mark.full
 @needs_browser
 @pytest.mark.parametrize("is_dark", [False, True])
@@ -310,17 +293,7 @@ def test_an_audit_finds_no_serious_fault_of_accessibility(
     for selector in (".failure", "table"):
         chromium.element(selector)
     chromium.run("document.querySelector('details').open = true")
-    chromium.run(
-        f"window.axe = undefined; {axe()}; axe.run().then((all) => {{ window.all = all }})"
-    )
-    chromium.wait("window.all !== undefined")
-    found: list[dict[str, Any]] = chromium.run(
-        "return window.all.violations.map((each) => ({id: each.id, impact: each.impact,"
-        " nodes: each.nodes.map((node) => node.html.slice(0, 200))}))"
-    )
-    print(json.dumps(found, indent=1))
-    assert chromium.run("return window.all.passes.length") > 10
-    assert [each for each in found if each["impact"] in ("serious", "critical")] == []
+    assert serious_faults(chromium) == []
     folder = os.environ.get("DRAY_SCREENSHOTS")
     if folder:
         chromium.screenshot(Path(folder) / f"pages-{'dark' if is_dark else 'light'}.png")
