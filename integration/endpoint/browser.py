@@ -94,9 +94,12 @@ class Browser:
         """Return the value of the body of a function in the page."""
         return self._in_session("execute/sync", {"script": script, "args": list(arguments)})
 
-    def wait(self, condition: str, *arguments: object) -> Any:  # noqa: ANN401 - a JavaScript value
-        """Wait until a JavaScript expression is true. Return its value."""
-        until = time.monotonic() + EFFECT_SECONDS
+    def wait(self, condition: str, *arguments: object, seconds: float = EFFECT_SECONDS) -> Any:  # noqa: ANN401 - a JavaScript value
+        """Wait until a JavaScript expression is true. Return its value.
+
+        :param seconds: maximum time.
+        """
+        until = time.monotonic() + seconds
         while True:
             value = self.run(f"return ({condition})", *arguments)
             if value:

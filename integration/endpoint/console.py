@@ -40,6 +40,31 @@ def log_in(
     return token
 
 
+def choose(chromium: Browser, name: str) -> None:
+    """Choose an entry of the source."""
+    chromium.wait(
+        """(() => {
+            const rows = [...document.querySelectorAll('.pane:first-child tbody tr')];
+            const row = rows.find(row => row.querySelector('.name').innerText === arguments[0]);
+            row?.querySelector('input').click();
+            return row !== undefined;
+        })()""",
+        name,
+    )
+
+
+def choose_endpoint(chromium: Browser, pane: str, name: str) -> None:
+    """Choose the endpoint of a pane."""
+    chromium.element(f"{pane} [name=endpoint]")
+    chromium.run(
+        """const field = document.querySelector(`${arguments[0]} [name=endpoint]`);
+        field.value = arguments[1];
+        field.dispatchEvent(new Event('change', { bubbles: true }));""",
+        pane,
+        name,
+    )
+
+
 def keep_picture(chromium: Browser, name: str) -> None:
     """Write a screenshot into ``DRAY_SCREENSHOTS``, if this variable names a folder."""
     folder = os.environ.get("DRAY_SCREENSHOTS")

@@ -62,16 +62,18 @@ def test_a_user_lists_opens_changes_and_cancels_a_transfer(
     chromium: Browser, site: Endpoint, client: Client
 ) -> None:
     log_in(chromium, site)
-    chromium.wait_text("No transfer matches the filters.")
+    chromium.wait_text("There are no transfers yet.")
     submit_slow(client, site)
     # The page learns of the transfer and of its progress without a reload.
-    chromium.wait("[...document.querySelectorAll('.row a')].some(a => a.innerText === 'slow')")
+    chromium.wait("[...document.querySelectorAll('.row .id')].some(id => id.innerText === 'slow')")
     chromium.wait("document.querySelector('.row .state.active') !== null")
     chromium.wait("/[KM]iB\\/s/.test(document.querySelector('.row .number').innerText)")
     keep_picture(chromium, "list")
     chromium.click(".row a")
     chromium.wait_text("The endpoint has promised nothing for this transfer.")
-    chromium.wait_text("A rate limit holds the transfer back.")
+    # The first seconds of a session give no estimate.
+    chromium.wait_text("measuring the rate")
+    chromium.wait_text("The highest rate of this transfer is 1.00 MiB/s.")
     chromium.wait("document.querySelector('.chart canvas') !== null")
     chromium.click("#pause")
     chromium.wait("document.querySelector('h1 .state.paused') !== null")
@@ -79,7 +81,7 @@ def test_a_user_lists_opens_changes_and_cancels_a_transfer(
     chromium.click("#resume")
     chromium.wait("document.querySelector('h1 .state.active') !== null")
     chromium.run("document.querySelector('[name=priority]').value = '7'")
-    chromium.click(".change button")
+    chromium.click(".change [type=submit]")
     chromium.wait_text("The endpoint has accepted the change.")
     assert client.transfer("slow").request["priority"] == 7
     keep_picture(chromium, "transfer")
@@ -89,7 +91,10 @@ def test_a_user_lists_opens_changes_and_cancels_a_transfer(
     chromium.click("#cancel-confirm")
     chromium.wait("document.querySelector('h1 .state.cancelled') !== null")
     assert client.transfer("slow").state == "cancelled"
-    # A transfer that has ended has other actions.
+    # A transfer that has ended has a result instead of a bottleneck, and other actions.
+    text = chromium.text()
+    assert "Average rate" in text
+    assert "Bottleneck" not in text
     assert chromium.run("return document.querySelector('#pause')") is None
     assert chromium.run("return document.querySelector('#retry') !== null")
     assert chromium.complaints() == []
@@ -222,10 +227,12 @@ def test_a_refused_deadline_gets_a_counter_offer(
     chromium.run(
         """const date = new Date(arguments[0]);
         const local = new Date(date.getTime() - date.getTimezoneOffset() * 60000);
-        document.querySelector('[name=deadline]').value = local.toISOString().slice(0, 19);""",
+        const field = document.querySelector('#change-deadline');
+        field.value = local.toISOString().slice(0, 19);
+        field.dispatchEvent(new Event('input', { bubbles: true }));""",
         too_early.isoformat(),
     )
-    chromium.click(".change button")
+    chromium.click(".change [type=submit]")
     chromium.wait_text("The earliest deadline that the endpoint can promise is")
     unchanged = dt.datetime.fromisoformat(
         client.transfer("promised").request["deadline"].replace("Z", "+00:00")
@@ -277,6 +284,8 @@ def test_the_token_stays_in_memory(chromium: Browser, site: Endpoint, client: Cl
     chromium.type_text("#token", "not.a.token")
     chromium.click("form button")
     chromium.wait("document.querySelector('[role=alert] dd') !== null")
+    # A second token replaces the refused one.
+    assert chromium.run("return document.querySelector('#token').value") == ""
     assert any("401" in each for each in chromium.complaints())
     token = log_in(chromium, site)
     stored = chromium.run(
@@ -312,7 +321,7 @@ def test_the_page_continues_after_a_restart_of_the_endpoint(
     chromium: Browser, site: Endpoint, client: Client
 ) -> None:
     later = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=1)
-    shown = "[...document.querySelectorAll('.row a')].some(a => a.innerText === arguments[0])"
+    shown = "[...document.querySelectorAll('.row .id')].some(id => id.innerText === arguments[0])"
     log_in(chromium, site)
     client.submit(Request("/data/a", "/data/a2", id="before", not_before=later))
     chromium.wait(shown, "before")

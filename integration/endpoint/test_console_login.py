@@ -156,13 +156,13 @@ def test_a_code_of_another_challenge_is_refused(scene: LoginScene, browser: http
 def test_an_error_of_the_provider_is_shown_as_text(
     scene: LoginScene, browser: httpx.Client
 ) -> None:
-    state = parse_qs(urlsplit(begin(scene, browser, "#/move")).query)["state"][0]
+    state = parse_qs(urlsplit(begin(scene, browser, "#/new")).query)["state"][0]
     answer = browser.get(
         f"{scene.start}/done",
         params={"error": "access_denied", "error_description": "<b>no</b>", "state": state},
     )
     refused(answer, 401, "access_denied: &lt;b&gt;no&lt;/b&gt;")
-    assert 'href="/ui/#/move"' in answer.text
+    assert 'href="/ui/#/new"' in answer.text
 
 
 @pytest.mark.parametrize("user", ["mallory", "nobody"])

@@ -17,7 +17,7 @@ import pytest
 
 from dray.client import Request
 from integration.endpoint.browser import needs_browser
-from integration.endpoint.console import log_in
+from integration.endpoint.console import choose, log_in
 from integration.harness import tree
 from integration.harness.program import ROOT
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MIB = tree.MIB
 RATE = 64 * MIB
 PICTURE_BYTES_MAX = 150_000
-PICTURES = ("transfers", "site")
+PICTURES = ("transfers", "site", "new-dark", "transfer-phone")
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
 
@@ -84,6 +84,16 @@ def test_the_pictures_of_the_manual_are_made_and_small(
         # The page computes rates from two answers.
         chromium.wait("!/\\b0 B\\/s/.test(document.body.innerText)")
         chromium.screenshot(folder / "site.png")
+        chromium.resize(1100, 700, is_dark=True)
+        chromium.click("nav a[href='#/new']")
+        choose(chromium, "run41")
+        chromium.click(".order .deadline button:nth-of-type(2)")
+        chromium.wait_text("The endpoint can promise the deadline.")
+        chromium.screenshot(folder / "new-dark.png")
+        chromium.resize(390, 800, is_dark=True)
+        chromium.run("location.hash = '#/transfers/run41'")
+        chromium.wait_text("at the latest")
+        chromium.screenshot(folder / "transfer-phone.png")
     for name in PICTURES:
         data = (folder / f"{name}.png").read_bytes()
         assert data.startswith(b"\x89PNG"), name

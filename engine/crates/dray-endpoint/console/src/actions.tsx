@@ -1,8 +1,9 @@
 // The calls that change a transfer, and the counter-offer of a refused deadline.
 
 import type { JSX } from "preact";
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { asCallError, type Api, type CallError } from "./api";
+import { DeadlineField } from "./deadline";
 import { absolute, local } from "./format";
 import { Alert } from "./parts";
 import { text } from "./strings";
@@ -83,6 +84,9 @@ interface ChangeProps {
 
 function Change({ transfer, patch }: ChangeProps): JSX.Element {
   const { priority, rate_max, deadline } = transfer.request;
+  const [due, setDue] = useState(local(deadline));
+  // The field shows the new deadline when the request changes.
+  useEffect(() => setDue(local(deadline)), [deadline]);
   return (
     // The key makes a new form when the request changes, so that the fields show its new values.
     <form
@@ -115,10 +119,7 @@ function Change({ transfer, patch }: ChangeProps): JSX.Element {
           defaultValue={rate_max ? String(rate_max / MIB) : ""}
         />
       </label>
-      <label>
-        {text.act.deadline}
-        <input name="deadline" type="datetime-local" step={1} defaultValue={local(deadline)} />
-      </label>
+      <DeadlineField id="change-deadline" value={due} set={setDue} />
       <button type="submit">{text.act.change}</button>
     </form>
   );

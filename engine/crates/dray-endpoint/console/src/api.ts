@@ -107,6 +107,11 @@ export class Api {
     this.#token = token;
   }
 
+  /** True if the login has a token, and not a session. */
+  get hasToken(): boolean {
+    return this.#token !== null;
+  }
+
   async #fetch(path: string, init: RequestInit = {}): Promise<Response> {
     const headers = new Headers(init.headers);
     if (this.#token === null) headers.set("Dray-Console", sessionHeader());
@@ -197,8 +202,9 @@ export class Api {
     return (await this.#get<{ peers: Peer[] }>("/v1/peers")).peers;
   }
 
-  /** Opens a peer with a token for it. */
-  async open(peer: Peer, token: string): Promise<Far> {
+  /** Opens a peer with a token for it; null for the token of the login. */
+  async open(peer: Peer, given: string | null): Promise<Far> {
+    const token = given ?? this.#token ?? "";
     const { roots } = await this.#atPeer<Endpoint>(peer, "endpoint", token, {});
     return { peer, token, roots };
   }
@@ -215,7 +221,8 @@ export class Api {
     return { ticket: found.ticket, key: found.key, address: found.address };
   }
 
-  mkdir(path: string): Promise<Entry> {
+  mkdir(path: string, far: Far | null): Promise<Entry> {
+    if (far) return this.#atPeer(far.peer, "mkdir", far.token, { path, parents: true });
     return this.#send("POST", "/v1/storage/mkdir", { path, parents: true });
   }
 

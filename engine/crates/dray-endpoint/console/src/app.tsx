@@ -7,8 +7,9 @@ import "./app.css";
 import { useHash, useStore } from "./hooks";
 import { List } from "./list";
 import { Login, type LoginReason } from "./login";
-import { Move } from "./move";
+import { New } from "./new";
 import { Name } from "./parts";
+import { usePeers } from "./peers";
 import { Site } from "./site";
 import { Store } from "./store";
 import { text } from "./strings";
@@ -28,8 +29,8 @@ const NO_LOGINS: LoginState = { logins: [], user: null, has_ended: false };
 /** The pages of the navigation, with their addresses. */
 const PAGES = [
   ["#/", text.nav.transfers],
+  ["#/new", text.nav.new],
   ["#/site", text.nav.site],
-  ["#/move", text.nav.move],
 ] as const;
 
 function shown(hash: string): string | null {
@@ -109,19 +110,27 @@ interface ViewProps {
 
 function View({ api, endpoint, store, hash, expired }: ViewProps): JSX.Element {
   const id = shown(hash);
+  // The tokens for peers stay in memory while the user is logged in, and not only for one page.
+  const peers = usePeers(api);
+  const names = { here: endpoint.name, peers: peers.known };
   const last = useRef(hash);
   // A reader of the screen must learn of the new page, as after the load of a document.
   useEffect(() => {
     if (last.current !== hash) focusContent();
     last.current = hash;
   }, [hash]);
-  if (id !== null) return <Show key={id} api={api} store={store} id={id} expired={expired} />;
-  if (hash === "#/site") return <Site api={api} roots={endpoint.roots} expired={expired} />;
-  if (hash === "#/move") {
-    const put = (transfer: Transfer): void => store.put(transfer);
-    return <Move api={api} roots={endpoint.roots} put={put} expired={expired} />;
+  if (id !== null) {
+    return <Show key={id} api={api} store={store} names={names} id={id} expired={expired} />;
   }
-  return <List store={store} />;
+  if (hash === "#/site") return <Site api={api} roots={endpoint.roots} expired={expired} />;
+  if (hash === "#/new") {
+    const put = (transfer: Transfer): void => store.put(transfer);
+    return (
+      <New api={api} peers={peers} roots={endpoint.roots} put={put} expired={expired} />
+    );
+  }
+  const canCopy = peers.known.length > 0 || endpoint.roots.some((root) => root.write);
+  return <List store={store} names={names} canCopy={canCopy} />;
 }
 
 function App(): JSX.Element | null {

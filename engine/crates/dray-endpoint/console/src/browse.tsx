@@ -8,7 +8,7 @@ import { Alert, Name } from "./parts";
 import { text } from "./strings";
 import type { Entry, Far, Root } from "./types";
 
-const words = text.move;
+const words = text.copy;
 
 /** Maximum number of entries that a pane shows. */
 const ENTRIES_MAX = 5000;
@@ -77,51 +77,79 @@ function kind(entry: Entry): string {
   return entry.type === "file" ? bytes(entry.size) : words.special;
 }
 
+/** The choice of a pane: several entries at the source, one folder at the destination. */
+export interface Choice {
+  isSingle: boolean;
+  has: (entry: Entry) => boolean;
+  toggle: (entry: Entry) => void;
+}
+
 interface RowProps {
   entry: Entry;
   open: (path: string) => void;
-  chosen?: ReadonlyMap<string, Entry>;
-  choose?: (entry: Entry) => void;
+  choice: Choice;
 }
 
-function Row({ entry, open, chosen, choose }: RowProps): JSX.Element {
+function Row({ entry, open, choice }: RowProps): JSX.Element {
+  const isDirectory = entry.type === "directory";
+  // A file of the destination cannot be chosen.
+  const canChoose = !choice.isSingle || isDirectory;
+  const isChosen = canChoose && choice.has(entry);
   return (
     <tr
-      draggable={choose !== undefined}
+      class={isChosen ? "chosen-row" : ""}
+      draggable={!choice.isSingle}
+      onClick={(event) => {
+        // The field and the button of the row act by themselves.
+        if (!canChoose || (event.target as Element).closest("input, button")) return;
+        event.currentTarget.querySelector("input")?.focus({ preventScroll: true });
+        choice.toggle(entry);
+      }}
+      onDblClick={() => isDirectory && open(entry.path)}
       onDragStart={(event) => {
         event.dataTransfer?.setData("text/plain", entry.path);
-        if (choose && !chosen?.has(entry.path)) choose(entry);
+        if (!choice.has(entry)) choice.toggle(entry);
       }}
       onDrop={(event) => {
         // A drop on a folder of the destination opens it; the pane accepts every drop.
-        if (!choose && entry.type === "directory") {
+        if (choice.isSingle && isDirectory) {
           event.preventDefault();
           open(entry.path);
         }
       }}
     >
       <th scope="row">
-        {choose && (
+        {canChoose && (
           <input
             type="checkbox"
-            aria-label={words.choose(visible(entry.name))}
-            checked={chosen?.has(entry.path) ?? false}
-            onChange={() => choose(entry)}
+            aria-label={words.choose(visible(entry.name), isDirectory, choice.isSingle)}
+            checked={isChosen}
+            onChange={() => choice.toggle(entry)}
+            onKeyDown={(event) => {
+              if (event.key !== "Enter" || !isDirectory) return;
+              event.preventDefault();
+              open(entry.path);
+            }}
           />
         )}{" "}
-        {entry.type === "directory" ? (
-          <button class="folder" onClick={() => open(entry.path)}>
-            <Name of={`${entry.name}/`} />
-          </button>
-        ) : (
-          <Name of={entry.name} />
-        )}
+        <Name of={isDirectory ? `${entry.name}/` : entry.name} />
       </th>
       <td class="number">{kind(entry)}</td>
       <td class="when">
         <time dateTime={entry.modified_at} title={absolute(entry.modified_at)}>
           {brief(entry.modified_at)}
         </time>
+      </td>
+      <td>
+        {isDirectory && (
+          <button
+            class="folder"
+            aria-label={words.openFolder(visible(entry.name))}
+            onClick={() => open(entry.path)}
+          >
+            {words.open}
+          </button>
+        )}
       </td>
     </tr>
   );
@@ -175,24 +203,25 @@ function moveFocus(event: KeyboardEvent): void {
   let next: Element | null = row;
   do {
     next = step > 0 ? next.nextElementSibling : next.previousElementSibling;
-    // A file of the destination has nothing to choose.
+    // A file of the destination has no field.
   } while (next && !next.querySelector("input, button"));
   next?.querySelector<HTMLElement>("input, button")?.focus();
 }
 
 interface NewFolderProps {
   api: Api;
+  far: Far | null;
   path: string;
   made: (path: string) => void;
 }
 
-export function NewFolder({ api, path, made }: NewFolderProps): JSX.Element {
+export function NewFolder({ api, far, path, made }: NewFolderProps): JSX.Element {
   const [error, setError] = useState<CallError | null>(null);
   async function create(form: HTMLFormElement): Promise<void> {
     const field = form.elements.namedItem("name") as HTMLInputElement;
     if (field.value === "") return;
     try {
-      const entry = await api.mkdir(`${path}/${escaped(field.value)}`);
+      const entry = await api.mkdir(`${path}/${escaped(field.value)}`, far);
       setError(null);
       field.value = "";
       made(trimmed(entry.path));
@@ -231,65 +260,73 @@ interface PaneProps {
   /** Changes when the folder must be read again. */
   turn: number;
   go: (path: string) => void;
-  chosen?: ReadonlyMap<string, Entry>;
-  choose?: (entry: Entry) => void;
+  choice: Choice;
+  /** True until the endpoint of the pane is connected. The pane then shows no folder. */
+  isClosed: boolean;
   expired: () => void;
   children?: ComponentChildren;
 }
 
-export function Pane(props: PaneProps): JSX.Element {
-  const { api, far, roots, title, path, turn, go, chosen, choose, expired } = props;
-  const folder = { api, far, path, turn };
-  const { entries, cursor, isLoading, error, more } = useListing(folder, expired);
+function Entries(props: PaneProps): JSX.Element {
+  const { api, far, title, path, turn, go, choice, expired } = props;
+  const { entries, cursor, isLoading, error, more } = useListing({ api, far, path, turn }, expired);
   const isFull = entries.length >= ENTRIES_MAX;
+  const open = (opened: string): void => go(trimmed(opened));
+  return (
+    <div
+      class="scroll entries"
+      role="region"
+      aria-label={`${title}: ${visible(path)}`}
+      tabIndex={0}
+      onKeyDown={moveFocus}
+    >
+      <Alert error={error} />
+      <p class="hint" role="status">
+        {isLoading ? words.loading : entries.length === 0 && !error ? words.empty : ""}
+      </p>
+      {entries.length > 0 && (
+        <table>
+          <thead>
+            <tr>
+              {words.columns.map((each, at) => (
+                <th key={each} scope="col" class={at === 1 ? "number" : ""}>
+                  {each}
+                </th>
+              ))}
+              <td />
+            </tr>
+          </thead>
+          <tbody>
+            {entries.map((entry) => (
+              <Row key={entry.path} entry={entry} open={open} choice={choice} />
+            ))}
+          </tbody>
+        </table>
+      )}
+      {cursor !== null && !isFull && !isLoading && <button onClick={more}>{words.more}</button>}
+      {cursor !== null && isFull && <p class="hint">{words.full(entries.length)}</p>}
+    </div>
+  );
+}
+
+export function Pane(props: PaneProps): JSX.Element {
+  const { roots, title, path, go, choice, isClosed } = props;
   return (
     <section
       class="pane"
       aria-label={title}
-      onDragOver={(event) => !choose && event.preventDefault()}
+      onDragOver={(event) => choice.isSingle && event.preventDefault()}
       onDrop={(event) => event.preventDefault()}
     >
       <h2>{title}</h2>
       {props.place}
-      <Address roots={roots} path={path} go={go} />
-      <div
-        class="scroll entries"
-        role="region"
-        aria-label={`${title}: ${visible(path)}`}
-        tabIndex={0}
-        onKeyDown={moveFocus}
-      >
-        <Alert error={error} />
-        <p class="hint" role="status">
-          {isLoading ? words.loading : entries.length === 0 && !error ? words.empty : ""}
-        </p>
-        {entries.length > 0 && (
-          <table>
-            <thead>
-              <tr>
-                {words.columns.map((each, at) => (
-                  <th key={each} scope="col" class={at === 1 ? "number" : ""}>
-                    {each}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {entries.map((entry) => (
-                <Row
-                  key={entry.path}
-                  entry={entry}
-                  open={(path) => go(trimmed(path))}
-                  {...(chosen && choose ? { chosen, choose } : {})}
-                />
-              ))}
-            </tbody>
-          </table>
-        )}
-        {cursor !== null && !isFull && !isLoading && <button onClick={more}>{words.more}</button>}
-        {cursor !== null && isFull && <p class="hint">{words.full(entries.length)}</p>}
-      </div>
-      {props.children}
+      {!isClosed && (
+        <>
+          <Address roots={roots} path={path} go={go} />
+          <Entries {...props} />
+          {props.children}
+        </>
+      )}
     </section>
   );
 }

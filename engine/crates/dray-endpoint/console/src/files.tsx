@@ -178,10 +178,12 @@ function Tree({ folders }: { folders: FolderSums[] }): JSX.Element | null {
 interface Props {
   api: Api;
   id: string;
+  /** Number of sessions of the transfer. */
+  tries: number;
   expired: () => void;
 }
 
-export function FilesUnderWay({ api, id, expired }: Props): JSX.Element {
+export function FilesUnderWay({ api, id, tries, expired }: Props): JSX.Element {
   const read = useCallback(() => api.liveFiles(id), [api, id]);
   const { value, error } = usePoll(read, POLL_SECONDS, expired);
   return (
@@ -192,7 +194,8 @@ export function FilesUnderWay({ api, id, expired }: Props): JSX.Element {
         {value?.is_reported && <Files files={value.files} more={value.files_more} />}
       </Section>
       {value?.is_reported && (
-        <Section title={words.tree}>
+        <Section title={tries > 1 ? words.treeOfSession : words.tree}>
+          {tries > 1 && <p class="hint">{words.sessionHint}</p>}
           <Tree folders={value.folders} />
         </Section>
       )}

@@ -5,7 +5,7 @@ import { useCallback, useRef } from "preact/hooks";
 import type { Api } from "./api";
 import { count, visible } from "./format";
 import { usePoll } from "./hooks";
-import { Cut, Failed, Name, Section, Table } from "./parts";
+import { Cut, Failed, Section, Table, TargetName } from "./parts";
 import * as strings from "./strings";
 import { SEVERITY, type Target, type TargetState } from "./types";
 
@@ -100,7 +100,7 @@ export function Heat({ api, id, expired }: Props): JSX.Element {
   const rows = all.slice(0, ROWS_MAX).map((row) => ({
     key: `${row.target.end} ${row.target.name}`,
     cells: [
-      <Name of={row.target.name} />,
+      <TargetName of={row.target.name} />,
       text.site.targets.end[row.target.end],
       <Strip of={row} highest={highest} />,
       count(row.target.under_way),

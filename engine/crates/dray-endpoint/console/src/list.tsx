@@ -3,18 +3,19 @@
 
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { rate } from "./format";
+import { absolute, rate, relative, visible } from "./format";
 import { useNarrow, useNow, useStore } from "./hooks";
-import { Alert, Name, Progress, StateMark, When, link } from "./parts";
+import { labelOf, routeOf, type Names } from "./names";
+import { Alert, Mark, Name, Progress, link } from "./parts";
 import type { Store } from "./store";
 import * as strings from "./strings";
-import { isLive, type State, type Transfer } from "./types";
+import { isInterrupted, isLive, type State, type Transfer } from "./types";
 
 const { text } = strings;
 
 /** Heights of a row in pixels; app.css sets the same heights. */
-const ROW_HEIGHT = 44;
-const ROW_HEIGHT_NARROW = 92;
+const ROW_HEIGHT = 56;
+const ROW_HEIGHT_NARROW = 108;
 /** Rows that are drawn above and below the rows in view. */
 const MARGIN = 8;
 const DRAW_PAUSE_MS = 250;
@@ -52,38 +53,60 @@ function chosen(store: Store, search: string): [Transfer[], number] {
 
 function Finish({ of, now }: { of: Transfer; now: number }): JSX.Element {
   if (of.miss) return <strong class="bad">{text.list.miss}</strong>;
-  const at = of.ended_at ?? of.eta ?? of.request.deadline;
-  return at ? <When at={at} now={now} /> : <span>–</span>;
+  const { deadline } = of.request;
+  const eta = isInterrupted(of) ? null : of.eta;
+  const [at, say] = of.ended_at
+    ? [of.ended_at, text.list.ended]
+    : eta
+      ? [eta, text.list.ends]
+      : [deadline, text.list.due];
+  if (!at) return <span>{of.state === "active" ? text.list.measuring : "–"}</span>;
+  return (
+    <time dateTime={at} title={absolute(at)}>
+      {say(relative(at, now))}
+    </time>
+  );
 }
 
 interface RowProps {
   transfer: Transfer;
+  names: Names;
   index: number;
   top: number;
   now: number;
 }
 
-function Row({ transfer, index, top, now }: RowProps): JSX.Element {
+function Row({ transfer, names, index, top, now }: RowProps): JSX.Element {
   const { sources, destination } = transfer.request;
-  const first = sources[0]?.url ?? "";
+  const { from, to } = routeOf(transfer, names);
+  const first = text.list.sources(sources[0]?.url ?? "", sources.length - 1);
+  const label = labelOf(transfer);
   return (
     <div class="row" role="row" aria-rowindex={index + 2} style={{ top: `${top}px` }}>
       <span role="cell">
-        <StateMark of={transfer.state} />
-      </span>
-      <span role="cell">
-        <a href={link(transfer.id)}>{transfer.id}</a>
+        <Mark of={transfer} />
       </span>
       <span role="cell" class="route">
-        <Name of={text.list.sources(first, sources.length - 1)} />
-        <span aria-hidden="true"> → </span>
-        <Name of={destination.url} />
+        <a href={link(transfer.id)} title={visible(`${first} → ${destination.url}`)}>
+          <Name of={from} />
+          <span aria-label={text.show.to}> → </span>
+          <Name of={to} />
+        </a>
+        <small class="hint">
+          {label !== "" && (
+            <>
+              <Name of={label} />
+              {" · "}
+            </>
+          )}
+          <bdi class="id">{transfer.id}</bdi>
+        </small>
       </span>
       <span role="cell">
         <Progress of={transfer} />
       </span>
       <span role="cell" class="number">
-        {isLive(transfer.state) ? rate(transfer.rate.now) : "–"}
+        {rate(isLive(transfer.state) ? transfer.rate.now : transfer.rate.mean || null)}
       </span>
       <span role="cell">
         <Finish of={transfer} now={now} />
@@ -171,7 +194,26 @@ function moveFocus(event: KeyboardEvent, height: number): void {
   }
 }
 
-export function List({ store }: { store: Store }): JSX.Element {
+interface Props {
+  store: Store;
+  names: Names;
+  /** True if the caller may write to a root. */
+  canCopy: boolean;
+}
+
+/** The first thing to do on a page without transfers. */
+function Nothing({ hasAny, canCopy }: { hasAny: boolean; canCopy: boolean }): JSX.Element {
+  return (
+    <div role="row" class="none">
+      <span role="cell">
+        {hasAny ? text.list.none : text.list.empty}{" "}
+        {!hasAny && canCopy && <a href="#/new">{text.list.first}</a>}
+      </span>
+    </div>
+  );
+}
+
+export function List({ store, names, canCopy }: Props): JSX.Element {
   const turn = useStore(store, DRAW_PAUSE_MS);
   const now = useNow(5);
   const height = useNarrow() ? ROW_HEIGHT_NARROW : ROW_HEIGHT;
@@ -197,9 +239,18 @@ export function List({ store }: { store: Store }): JSX.Element {
   const start = Math.max(0, Math.floor(view.top / height) - MARGIN);
   const end = Math.min(found.length, Math.ceil((view.top + view.height) / height) + MARGIN);
   const columns = Object.values(text.list.columns);
+  const { state, class: wanted } = store.filter;
+  const isFiltered = search !== "" || state !== "" || wanted !== "";
   return (
     <main id="content" class="list">
-      <h1>{text.list.heading}</h1>
+      <div class="heading">
+        <h1>{text.list.heading}</h1>
+        {canCopy && (
+          <a class="button primary" id="new" href="#/new">
+            {text.list.new}
+          </a>
+        )}
+      </div>
       <Filters store={store} search={search} setSearch={setSearch} />
       <Alert error={store.error} />
       <p class="hint" role="status">
@@ -231,13 +282,16 @@ export function List({ store }: { store: Store }): JSX.Element {
               <Row
                 key={transfer.id}
                 transfer={transfer}
+                names={names}
                 index={start + at}
                 top={(start + at) * height}
                 now={now}
               />
             ))}
           </div>
-          {found.length === 0 && !store.isLoading && <p class="none">{text.list.none}</p>}
+          {found.length === 0 && !store.isLoading && (
+            <Nothing hasAny={loaded > 0 || isFiltered} canCopy={canCopy} />
+          )}
         </div>
       </div>
     </main>

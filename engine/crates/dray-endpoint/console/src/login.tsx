@@ -54,6 +54,8 @@ export function Login({ reason, logins, hash, failed, done }: Props): JSX.Elemen
     } catch (failed) {
       setError(asCallError(failed));
       setBusy(false);
+      // A second token must replace the refused one.
+      field.value = "";
       field.focus();
     }
   }

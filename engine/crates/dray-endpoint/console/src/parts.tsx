@@ -4,7 +4,7 @@ import type { ComponentChildren, JSX } from "preact";
 import type { CallError } from "./api";
 import { absolute, bytes, rate, relative, visible } from "./format";
 import * as strings from "./strings";
-import type { Admitted, ErrorParts, State, Transfer } from "./types";
+import { isInterrupted, type Admitted, type ErrorParts, type State, type Transfer } from "./types";
 
 const { text } = strings;
 
@@ -13,8 +13,24 @@ export function Name({ of }: { of: string }): JSX.Element {
   return <bdi class="name">{visible(of)}</bdi>;
 }
 
+/** A storage target. A disk that the configuration does not name has the number of the host. */
+export function TargetName({ of }: { of: string }): JSX.Element {
+  const device = /^device (\d+:\d+)$/.exec(of)?.[1];
+  if (device === undefined) return <Name of={of} />;
+  return <span title={text.site.targets.deviceTitle}>{text.site.targets.device(device)}</span>;
+}
+
 export function StateMark({ of }: { of: State }): JSX.Element {
   return <span class={`state ${of}`}>{strings.state[of]}</span>;
+}
+
+/** The state of a transfer. An interrupted transfer has one mark, while its state alternates. */
+export function Mark({ of }: { of: Transfer }): JSX.Element {
+  return isInterrupted(of) ? (
+    <span class="state waiting interrupted">{text.list.interrupted}</span>
+  ) : (
+    <StateMark of={of.state} />
+  );
 }
 
 export function When({ at, now }: { at: string; now: number }): JSX.Element {
@@ -88,19 +104,35 @@ export function Alert({ error }: { error: CallError | null }): JSX.Element | nul
   return error && <div role="alert">{<ErrorText of={error.parts} />}</div>;
 }
 
-export function Section(props: { title: string; children: ComponentChildren }): JSX.Element {
+interface SectionProps {
+  title: string;
+  /** Class of the element. */
+  kind?: string;
+  children: ComponentChildren;
+}
+
+export function Section(props: SectionProps): JSX.Element {
   return (
-    <section>
+    <section class={props.kind}>
       <h2>{props.title}</h2>
       {props.children}
     </section>
   );
 }
 
-export function Fact({ name, children }: { name: string; children: ComponentChildren }): JSX.Element {
+interface FactProps {
+  name: string;
+  /** An explanation of the name, which the browser shows under the pointer. */
+  title?: string;
+  children: ComponentChildren;
+}
+
+export function Fact({ name, title, children }: FactProps): JSX.Element {
   return (
     <>
-      <dt>{name}</dt>
+      <dt title={title} class={title ? "explained" : ""}>
+        {name}
+      </dt>
       <dd>{children}</dd>
     </>
   );

@@ -6,7 +6,7 @@ import type { Api } from "./api";
 import { bytes, count } from "./format";
 import { usePoll } from "./hooks";
 import { Owners, Promises, Sessions, type Rated } from "./load";
-import { Bar, Cut, Failed, Name, Section, Table } from "./parts";
+import { Bar, Cut, Failed, Name, Section, Table, TargetName } from "./parts";
 import * as strings from "./strings";
 import { Tiers } from "./tiers";
 import { SEVERITY, type Load, type Root, type Session, type Space, type Target } from "./types";
@@ -89,7 +89,7 @@ function Targets({ api, expired }: Props): JSX.Element {
   const rows = all.slice(0, ROWS_MAX).map((each) => ({
     key: `${each.end} ${each.name}`,
     cells: [
-      <Name of={each.name} />,
+      <TargetName of={each.name} />,
       words.end[each.end],
       <span class={`state target ${each.state}`}>{strings.target[each.state]}</span>,
       count(each.sessions),

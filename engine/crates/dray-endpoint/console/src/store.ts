@@ -19,6 +19,8 @@ import {
 export const ROWS_MAX = 10_000;
 const QUERY_PAUSE_MS = 400;
 const QUERY_IDS_MAX = 1000;
+/** Interval at which a moving transfer without a known end is read again. */
+const MEASURE_MS = 3000;
 const RECONNECT_MS_MIN = 1000;
 const RECONNECT_MS_MAX = 15_000;
 /** A century: a later end would not be a valid date. */
@@ -53,6 +55,8 @@ export class Store {
   readonly #stopping = new AbortController();
   readonly #stale = new Set<string>();
   #isDrawn = true;
+  /** Times at which transfers without a known end were read again, by id. */
+  readonly #measured = new Map<string, number>();
   #queryTimer: number | undefined;
   #queryPause = QUERY_PAUSE_MS;
   #queryError: CallError | null = null;
@@ -146,6 +150,15 @@ export class Store {
     }, this.#queryPause);
   }
 
+  /** Reads a transfer without a known end again, at most once in some seconds. */
+  #measure(id: string): void {
+    const now = Date.now();
+    if (now - (this.#measured.get(id) ?? 0) < MEASURE_MS) return;
+    if (this.#measured.size > ROWS_MAX) this.#measured.clear();
+    this.#measured.set(id, now);
+    this.refresh(id);
+  }
+
   async #query(): Promise<void> {
     const ids = [...this.#stale].slice(0, QUERY_IDS_MAX);
     for (const id of ids) this.#stale.delete(id);
@@ -211,7 +224,15 @@ export class Store {
     const files = event.files ?? row.files;
     const bytes = event.bytes ?? row.bytes;
     const rate = event.rate ?? row.rate;
-    this.rows.set(id, { ...row, files, bytes, rate, eta: eta(files, bytes, rate) });
+    // After the first seconds of a session, its rate says little. The endpoint decides when the
+    // rate is known: until then it returns no end.
+    const isMeasured = row.eta !== null;
+    if (!isMeasured) this.#measure(id);
+    const end = isMeasured ? eta(files, bytes, rate) : null;
+    // Data moves, so an earlier interruption and its error are over.
+    const isMoving = bytes.sent > row.bytes.sent;
+    const over = isMoving ? { interrupted_since: null, silent_seconds: null } : {};
+    this.rows.set(id, { ...row, files, bytes, rate, eta: end, ...over });
     this.#changed();
   }
 

@@ -4,6 +4,7 @@ import type {
   Direction,
   FileState,
   Pattern,
+  RateLimit,
   Reason,
   Stage,
   State,
@@ -28,55 +29,103 @@ export const filter = {
   terminal: "Ended",
 };
 
-/** The step that takes most of a transfer's time, and a remedy (docs/how-to/scripts.md). */
-export const bottleneck: Record<Stage, { cause: string; remedy: string }> = {
-  list: {
-    cause: "The transfer waits for the listing of the source folder.",
+interface Cause {
+  cause: string;
+  remedy: string;
+}
+
+/**
+ * The step that takes most of a transfer's time, and a remedy (docs/how-to/scripts.md). The
+ * functions get the names of the endpoints of the source and of the destination.
+ */
+export const bottleneck: Record<
+  Exclude<Stage, "rate">,
+  (source: string, sink: string) => Cause
+> = {
+  list: (source) => ({
+    cause: `The transfer waits while ${source} lists the source folder.`,
     remedy: "Use source storage that lists folders faster, or larger files.",
-  },
-  decide: {
-    cause: "The destination looks up existing files and opens partial files.",
+  }),
+  decide: (_, sink) => ({
+    cause: `${sink} looks up existing files and opens partial files at the destination.`,
     remedy: "Use destination storage with faster lookups.",
-  },
-  rate: {
-    cause: "A rate limit holds the transfer back.",
-    remedy: "Raise the rate limit of the transfer, or ask the administrator for a larger share.",
-  },
-  read: {
-    cause: "The transfer waits for reads of the source's storage.",
+  }),
+  read: (source) => ({
+    cause: `The transfer waits until the storage of the source, at ${source}, has read data.`,
     remedy: "Use faster storage, or spread the files over more storage targets.",
-  },
-  network: {
-    cause: "The network accepts no more data.",
+  }),
+  network: (source, sink) => ({
+    cause: `The network between ${source} and ${sink} accepts no more data.`,
     remedy: "Use more streams, another route, or larger socket buffers.",
-  },
-  credit: {
-    cause: "The transfer waits for free buffers at the destination.",
-    remedy: "Give both ends more memory for buffers.",
-  },
-  retry: {
-    cause: "The transfer waits before it sends objects again.",
-    remedy: "Read the notices: they name the cause of the retry.",
-  },
-  verdict: {
-    cause: "All data is sent, and the destination finishes the files.",
+  }),
+  credit: (_, sink) => ({
+    cause: `The transfer waits for free memory at the destination, ${sink}.`,
+    remedy: "Ask the administrators of both endpoints for more memory for buffers.",
+  }),
+  retry: () => ({
+    cause: "The transfer waits before it sends data again.",
+    remedy: "Read the notices: they name the cause.",
+  }),
+  verdict: (_, sink) => ({
+    cause: `All data is sent, and ${sink} finishes the files.`,
     remedy: "Use larger files, or a network path with a shorter round trip.",
-  },
-  arrival: {
-    cause: "The destination waits for data.",
+  }),
+  arrival: (source, sink) => ({
+    cause: `${sink} waits for data from ${source}.`,
     remedy: "Check the source and the network.",
-  },
-  write: {
-    cause: "The transfer waits for writes of the destination's storage.",
+  }),
+  write: (_, sink) => ({
+    cause: `The transfer waits until the storage of the destination, at ${sink}, has written data.`,
     remedy: "Use faster storage, or more storage targets.",
-  },
-  sync: {
-    cause: "The transfer waits until the destination has made data durable.",
+  }),
+  sync: (_, sink) => ({
+    cause: `The transfer waits until ${sink} has made data safe on its storage.`,
     remedy: "Use faster destination storage.",
-  },
-  publish: {
-    cause: "The destination gives files their final names, or reads files back.",
+  }),
+  publish: (_, sink) => ({
+    cause: `${sink} gives files their final names, or reads files back.`,
     remedy: "Use destination storage that renames faster.",
+  }),
+};
+
+/** Causes and remedies of each kind of rate limit. The arguments: rate, name, this endpoint. */
+export const limit: Record<
+  RateLimit["kind"],
+  [(most: string, name: string, here: string) => string, (here: string) => string]
+> = {
+  request: [
+    (most) => `The highest rate of this transfer is ${most}.`,
+    () => 'Raise "Highest rate" under Actions, or empty the field.',
+  ],
+  endpoint: [
+    (most, _, here) => `All transfers of the endpoint ${here} together may use ${most}.`,
+    (here) => `Wait for other transfers, or ask the administrator of ${here}.`,
+  ],
+  root: [
+    (most, name, here) => `All transfers of the root ${name} at ${here} together may use ${most}.`,
+    (here) => `Use another root, or ask the administrator of ${here}.`,
+  ],
+  owner: [
+    (most, name, here) => `All transfers of the owner ${name} at ${here} together may use ${most}.`,
+    (here) => `Wait for your other transfers, or ask the administrator of ${here}.`,
+  ],
+  peer: [
+    (most, name, here) => `All transfers between ${here} and ${name} together may use ${most}.`,
+    (here) => `Wait for other transfers, or ask the administrator of ${here}.`,
+  ],
+  link: [
+    (most) => `The network of this endpoint carries at most ${most}, as measured.`,
+    () => "Use another route, or wait for other transfers.",
+  ],
+};
+
+/** The rate limit is not one of this endpoint. */
+export const otherLimit = {
+  cause: (other: string) => `A rate limit of the other endpoint, ${other}, holds the transfer back.`,
+  remedy: (other: string) => `Ask the administrator of ${other} for a larger share.`,
+  within: {
+    cause: "The endpoint divides its rate between several transfers.",
+    remedy: "Wait for other transfers, or ask the administrator for a larger share.",
   },
 };
 
@@ -124,7 +173,7 @@ export const version: Record<VersionState, string> = {
 
 export const text = {
   title: "dray",
-  nav: { label: "Pages", transfers: "Transfers", site: "Site", move: "Move" },
+  nav: { label: "Pages", transfers: "Transfers", site: "Site", new: "New transfer" },
   skip: "Skip to the content",
   login: {
     heading: "Log in",
@@ -156,7 +205,12 @@ export const text = {
     states: "State",
     classes: "Class",
     allClasses: "All classes",
+    new: "New transfer",
     none: "No transfer matches the filters.",
+    empty: "There are no transfers yet.",
+    first: "Copy files or folders with a new transfer.",
+    interrupted: "interrupted",
+    measuring: "measuring",
     loading: "Loading transfers",
     count: (shown: number, loaded: number, more: boolean) =>
       more
@@ -166,8 +220,7 @@ export const text = {
           : `${shown} of ${loaded} transfers`,
     columns: {
       state: "State",
-      id: "Transfer",
-      route: "From and to",
+      route: "Transfer",
       progress: "Progress",
       rate: "Rate",
       finish: "End",
@@ -186,8 +239,15 @@ export const text = {
     kept: "The endpoint has promised this transfer.",
     notPromised: "The endpoint has promised nothing for this transfer.",
     deadline: "Deadline",
-    expected: "Expected end",
-    between: (early: string, late: string) => `between ${early} and ${late}`,
+    inTime: "The transfer was done before its deadline.",
+    late: "The transfer was not done before its deadline.",
+    promiseUnknown:
+      "The endpoint judges the promise again when the other endpoint answers.",
+    expected: "Estimated end",
+    expectedTitle: "At the present rate. A promised transfer may get a higher rate later.",
+    measuring: "measuring the rate",
+    listing: "unknown until all files are listed",
+    between: (early: string, late: string) => `${early} at the earliest, ${late} at the latest`,
     unknown: "unknown",
     noDeadline: "none",
     missed: "The endpoint predicts that it cannot keep the promise.",
@@ -205,18 +265,41 @@ export const text = {
       final ? `${done} of ${listed}` : `${done} of ${listed} found so far`,
     filesFailed: (count: string) => `${count} failed`,
     filesSkipped: (count: string) => `${count} skipped`,
-    bytes: "Durable",
+    interrupted: "Interrupted",
+    unreachableSince: (name: string, when: string, ago: string) =>
+      `The other endpoint, ${name}, has been unreachable since ${when} (for ${ago}).`,
+    interruptedSince: (when: string, ago: string) =>
+      `The transfer has been interrupted since ${when} (for ${ago}).`,
+    keptBytes: (bytes: string) =>
+      `${bytes} are safe at the destination and will not be sent again.`,
+    nextTryIn: (duration: string) => `The endpoint tries again automatically in ${duration}.`,
+    tryingNow: "The endpoint is trying again now.",
+    tryingSoon: "The endpoint tries again automatically as soon as it has a free place.",
+    giveUp:
+      "After several tries without an answer the transfer fails. Retry then continues from the " +
+      "data that is safe.",
+    result: "Result",
+    meanRate: "Average rate",
+    took: "Duration",
+    to: "to",
+    id: "Id",
+    bytes: "Safe at the destination",
+    bytesTitle:
+      "Durable bytes: they are on the storage of the destination, and a crash or a power loss " +
+      "does not lose them.",
     of: (part: string, whole: string) => `${part} of ${whole}`,
     sent: "Sent",
-    resumed: "Kept from earlier attempts",
+    resumed: "Not sent again",
     rate: "Rate",
     granted: "Permitted rate",
+    grantedTitle: "The rate that this endpoint lets the transfer use now.",
     unlimited: "no limit",
     chart: "Rate while this page is open",
     chartSummary: (now: string, highest: string) => `now ${now}, highest ${highest}`,
     heat: "Objects by storage target",
     heatHint: (seconds: number) =>
-      `Each cell is ${seconds} s of the time since this page was opened. Darker cells have more ` +
+      `An object is a piece of a file, for example 1 MiB; a storage target is a disk or a server. Each ` +
+      `cell is ${seconds} s of the time since this page was opened. Darker cells have more ` +
       "objects under way. The colour is the state of the target.",
     heatColumns: ["Target", "End", "Objects under way", "Now"],
     heatNone: "No session of the transfer uses a storage target now.",
@@ -237,8 +320,12 @@ export const text = {
     started: "Started",
     ended: "Ended",
     nextTry: "Next try",
-    attempt: "Attempt",
-    tries: "Tries",
+    attempt: "Starts by users",
+    attemptTitle: "Number of attempts: the submission, and each Retry by a user.",
+    tries: "Starts by the endpoint",
+    triesTitle:
+      "Number of sessions in this attempt: the endpoint begins another session automatically " +
+      "after an interruption.",
     labels: "Labels",
     purged: "The partial data was removed.",
   },
@@ -246,10 +333,14 @@ export const text = {
     heading: "Files under way",
     none: "No file is under way now.",
     unreported: "The session has not reported its files yet.",
-    columns: ["File", "State", "Durable", "Size"],
+    columns: ["File", "State", "Progress", "Size"],
     more: (count: number, shown: string) =>
       count === 1 ? "1 more file is under way." : `${shown} more files are under way.`,
     tree: "Folders",
+    treeOfSession: "Folders in this session",
+    sessionHint:
+      "The sums began again after the last interruption. Files that are already at the " +
+      "destination count as soon as the endpoint has looked at them.",
     root: "the whole transfer",
     sums: (done: string, files: string, size: string) => `${done} of ${files} files, ${size}`,
     foldersMore: (count: number, shown: string) =>
@@ -275,6 +366,10 @@ export const text = {
       none: "No running transfer uses a storage target.",
       columns: ["Target", "End", "State", "Sessions", "Objects", "Service time"],
       end: { source: "source", sink: "destination" },
+      device: (number: string) => `disk ${number}`,
+      deviceTitle:
+        "The host gives this number (major:minor) to the disk. The key `targets` of a root gives " +
+        "the disk a name.",
       service: (millis: string) => `${millis} ms`,
       label: (millis: string) => `${millis} ms for an object on average`,
     },
@@ -332,46 +427,76 @@ export const text = {
         count === 1 ? "1 session is not shown." : `${count} sessions are not shown.`,
     },
   },
-  move: {
-    heading: "Move",
-    hint: "Choose files or folders at the source, and a folder at the destination.",
+  deadline: {
+    label: "Deadline",
+    minutes: "+5 min",
+    hour: "+1 h",
+    tomorrow: "tomorrow 08:00",
+    none: "none",
+  },
+  copy: {
+    heading: "New transfer",
+    hint:
+      "A transfer copies files. Choose files or folders at the source, and a folder at the " +
+      "destination. A click chooses, a double click or Enter opens a folder.",
     source: "Source",
     destination: "Destination",
     endpoint: "Endpoint",
     here: "this endpoint",
     peerToken: (name: string) => `Token for ${name}`,
     peerHint:
-      "This endpoint passes the token on to the other endpoint, and does not keep it. Use a token " +
-      "with few rights and a short lifetime.",
+      "This endpoint passes the token on to the other endpoint, and does not keep it. The page " +
+      "keeps the token until you log out or reload. Use a token with few rights and a short " +
+      "lifetime.",
+    ownToken: "Use the token of my login",
+    ownTokenHint: (name: string) =>
+      `This works if ${name} accepts the token with which you logged in. ${name} then sees the ` +
+      "token, so use the button only if you trust this endpoint.",
     connect: "Connect",
     bothFar: "The source or the destination must be at this endpoint.",
     root: "Root",
     path: "Path",
     open: "Open",
+    openFolder: (name: string) => `Open ${name}`,
     up: "Up",
     loading: "Loading the folder",
     empty: "The folder is empty.",
     more: "Show more entries",
     full: (count: number) => `The page shows the first ${count} entries. Open a subfolder.`,
     columns: ["Name", "Size", "Changed"],
-    choose: (name: string) => `Choose ${name}`,
+    choose: (name: string, isFolder: boolean, isDestination: boolean) =>
+      isDestination
+        ? `Copy into the folder ${name}`
+        : isFolder
+          ? `Choose the folder ${name}`
+          : `Choose the file ${name}`,
     folder: "folder",
     link: "link",
     special: "special file",
     newFolder: "New folder",
     create: "Create",
     chosen: (count: number) => (count === 1 ? "1 entry chosen" : `${count} entries chosen`),
+    counted: (
+      files: string,
+      size: string,
+      { isComplete, isRunning }: { isComplete: boolean; isRunning: boolean },
+    ) => {
+      const sum = `${files} ${files === "1" ? "file" : "files"}, ${size}`;
+      if (isComplete) return sum;
+      return isRunning ? `counting, ${sum} so far` : `at least ${sum}`;
+    },
     clear: "Clear the choice",
     into: (folder: string) => `The copies go into ${folder}`,
     most: (count: number) => `A transfer has at most ${count} sources. Choose their folder instead.`,
     settings: "Settings",
-    deadline: "Deadline",
     rateMax: "Highest rate (MiB/s)",
-    expected: "Expected size (GiB)",
-    expectedHint: "for a promise about folders",
-    bestEffort: "Start even if the endpoint cannot promise the deadline",
-    check: "Check",
-    checkHint: "The check asks the endpoint for its decision and starts nothing.",
+    expected: "Size of the folders (GiB)",
+    expectedHint: "for a promise",
+    sizeNeeded:
+      "The endpoint promises a deadline only if it knows the size. Enter the size of the folders.",
+    bestEffort: "Start now, although the deadline cannot be promised",
+    chooseFirst: "Choose at least one file or folder at the source.",
+    checking: "Asking the endpoint",
     start: "Start the transfer",
     accepted: "The endpoint accepts the transfer. Without a deadline it promises nothing.",
     promised: (rate: string, finish: string) =>
@@ -394,7 +519,6 @@ export const text = {
     priority: "Priority (0 to 9)",
     rateMax: "Highest rate (MiB/s)",
     rateHint: "empty: no limit",
-    deadline: "Deadline",
     change: "Change",
     changed: "The endpoint has accepted the change.",
     nothing: "Nothing is changed.",

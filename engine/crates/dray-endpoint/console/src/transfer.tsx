@@ -6,13 +6,15 @@ import { Actions } from "./actions";
 import { asCallError, type Api, type CallError } from "./api";
 import { RateChart } from "./chart";
 import { FilesUnderWay } from "./files";
-import { absolute, bytes, count, duration, rate, relative } from "./format";
+import { absolute, bytes, count, rate, relative } from "./format";
 import { Heat } from "./heat";
 import { useNow, useStore } from "./hooks";
-import { Alert, ErrorText, Fact, Name, Progress, Section, StateMark, When } from "./parts";
+import { labelOf, routeOf, type Names } from "./names";
+import { Alert, ErrorText, Fact, Mark, Name, Progress, Section, When } from "./parts";
+import { Movement } from "./progress";
 import type { Store } from "./store";
 import * as strings from "./strings";
-import { isLive, type PathError, type Transfer } from "./types";
+import { isInterrupted, isLive, type PathError, type Transfer } from "./types";
 
 const { text } = strings;
 
@@ -24,14 +26,27 @@ function Expected({ of, now }: { of: Transfer; now: number }): JSX.Element {
   if (between?.late && between.late !== between.early) {
     return <>{text.show.between(relative(between.early, now), relative(between.late, now))}</>;
   }
-  return of.eta ? <When at={of.eta} now={now} /> : <>{text.show.unknown}</>;
+  if (of.eta) return <When at={of.eta} now={now} />;
+  if (of.state !== "active" || of.held || of.silent_seconds !== null) {
+    return <>{text.show.unknown}</>;
+  }
+  return <>{of.files.listing_done ? text.show.measuring : text.show.listing}</>;
 }
 
-function Promised({ of, now }: { of: Transfer; now: number }): JSX.Element {
+function Promised({ of, now }: { of: Transfer; now: number }): JSX.Element | null {
   const { deadline } = of.request;
+  const isBroken = isInterrupted(of);
+  const hasEnded = !isLive(of.state);
+  if (hasEnded && !deadline) return null;
+  const isInTime =
+    of.state === "done" && Date.parse(of.ended_at ?? "") <= Date.parse(deadline ?? "");
   return (
     <Section title={text.show.promise}>
-      <p>{of.promised ? text.show.kept : text.show.notPromised}</p>
+      {hasEnded ? (
+        <p>{isInTime ? text.show.inTime : text.show.late}</p>
+      ) : (
+        <p>{of.promised ? text.show.kept : text.show.notPromised}</p>
+      )}
       {of.miss && (
         <div class="error" role="alert">
           <p class="message">{text.show.missed}</p>
@@ -53,34 +68,17 @@ function Promised({ of, now }: { of: Transfer; now: number }): JSX.Element {
             text.show.noDeadline
           )}
         </Fact>
-        {isLive(of.state) && (
-          <Fact name={text.show.expected}>
+        {isLive(of.state) && !isBroken && (
+          <Fact name={text.show.expected} title={text.show.expectedTitle}>
             <Expected of={of} now={now} />
           </Fact>
         )}
       </dl>
-      {of.rate.planned !== null && <p>{text.show.planned(rate(of.rate.planned))}</p>}
-      {of.rate.reason && <p>{strings.reason[of.rate.reason]}</p>}
-    </Section>
-  );
-}
-
-function Bottleneck({ of }: { of: Transfer }): JSX.Element {
-  const found = of.bottleneck && strings.bottleneck[of.bottleneck];
-  return (
-    <Section title={text.show.bottleneck}>
-      {of.held && <p>{text.show.held}</p>}
-      {of.silent_seconds !== null && <p>{text.show.silent(duration(of.silent_seconds))}</p>}
-      {found ? (
-        <>
-          <p>{found.cause}</p>
-          <p>
-            {text.show.remedy}: {found.remedy}
-          </p>
-        </>
-      ) : (
-        <p>{text.show.balanced}</p>
+      {isBroken && of.promised && <p>{text.show.promiseUnknown}</p>}
+      {!isBroken && of.rate.planned !== null && (
+        <p>{text.show.planned(rate(of.rate.planned))}</p>
       )}
+      {!isBroken && of.rate.reason && <p>{strings.reason[of.rate.reason]}</p>}
     </Section>
   );
 }
@@ -91,7 +89,7 @@ function Counters({ of }: { of: Transfer }): JSX.Element {
     <Section title={text.show.progress}>
       <Progress of={of} />
       <dl>
-        <Fact name={text.show.bytes}>
+        <Fact name={text.show.bytes} title={text.show.bytesTitle}>
           {text.show.of(bytes(of.bytes.durable), bytes(of.bytes.listed))}
         </Fact>
         <Fact name={text.show.files}>
@@ -101,10 +99,12 @@ function Counters({ of }: { of: Transfer }): JSX.Element {
         </Fact>
         <Fact name={text.show.sent}>{bytes(of.bytes.sent)}</Fact>
         {of.bytes.resumed > 0 && <Fact name={text.show.resumed}>{bytes(of.bytes.resumed)}</Fact>}
-        <Fact name={text.show.rate}>{rate(isLive(of.state) ? of.rate.now : of.rate.mean)}</Fact>
-        <Fact name={text.show.granted}>
-          {of.rate.granted === null ? text.show.unlimited : rate(of.rate.granted)}
-        </Fact>
+        {isLive(of.state) && <Fact name={text.show.rate}>{rate(of.rate.now)}</Fact>}
+        {of.state === "active" && (
+          <Fact name={text.show.granted} title={text.show.grantedTitle}>
+            {of.rate.granted === null ? text.show.unlimited : rate(of.rate.granted)}
+          </Fact>
+        )}
       </dl>
       {isLive(of.state) && <RateChart transfer={of} />}
     </Section>
@@ -121,6 +121,8 @@ function Failures({ api, of }: { api: Api; of: Transfer }): JSX.Element {
     setCursor(null);
   }, [of.attempt]);
   const failures = read ?? of.failures;
+  // The page shows the cause of an interruption above.
+  const whole = isInterrupted(of) ? null : of.error;
   const hasMore = cursor !== null || of.files.failed > failures.length;
 
   async function more(): Promise<void> {
@@ -137,8 +139,8 @@ function Failures({ api, of }: { api: Api; of: Transfer }): JSX.Element {
 
   return (
     <Section title={text.show.failures}>
-      {of.error && <ErrorText of={of.error} />}
-      {failures.length === 0 && !of.error && <p>{text.show.noFailures}</p>}
+      {whole && <ErrorText of={whole} />}
+      {failures.length === 0 && !whole && <p>{text.show.noFailures}</p>}
       {hasMore && (
         <p class="hint">{text.show.firstFailures(failures.length, count(of.files.failed))}</p>
       )}
@@ -183,8 +185,15 @@ function Details({ of }: { of: Transfer }): JSX.Element {
           <Name of={of.owner} />
         </Fact>
         {times.map(([name, at]) => at && <Fact key={name} name={name}>{absolute(at)}</Fact>)}
-        <Fact name={text.show.attempt}>{of.attempt}</Fact>
-        <Fact name={text.show.tries}>{of.tries}</Fact>
+        <Fact name={text.show.id}>
+          <Name of={of.id} />
+        </Fact>
+        <Fact name={text.show.attempt} title={text.show.attemptTitle}>
+          {of.attempt}
+        </Fact>
+        <Fact name={text.show.tries} title={text.show.triesTitle}>
+          {of.tries}
+        </Fact>
         {labels.length > 0 && (
           <Fact name={text.show.labels}>
             {labels.map(([key, value]) => (
@@ -212,14 +221,32 @@ function Details({ of }: { of: Transfer }): JSX.Element {
   );
 }
 
+/** The route of the transfer as its name, its state, and its label. */
+function Title({ of, names }: { of: Transfer; names: Names }): JSX.Element {
+  const { from, to } = routeOf(of, names);
+  const label = labelOf(of);
+  return (
+    <>
+      <Name of={from} /> <span aria-label={text.show.to}>→</span> <Name of={to} />{" "}
+      <Mark of={of} />
+      {label !== "" && (
+        <small class="label">
+          <Name of={label} />
+        </small>
+      )}
+    </>
+  );
+}
+
 interface Props {
   api: Api;
   store: Store;
+  names: Names;
   id: string;
   expired: () => void;
 }
 
-export function Show({ api, store, id, expired }: Props): JSX.Element {
+export function Show({ api, store, names, id, expired }: Props): JSX.Element {
   useStore(store, 250);
   const now = useNow(1);
   const [read, setRead] = useState<Transfer | null>(null);
@@ -262,13 +289,13 @@ export function Show({ api, store, id, expired }: Props): JSX.Element {
         <a href="#/">{text.show.back}</a>
       </p>
       <h1>
-        <bdi>{id}</bdi> {transfer && <StateMark of={transfer.state} />}
+        {transfer ? <Title of={transfer} names={names} /> : <bdi>{id}</bdi>}
       </h1>
       {error?.code === 404 ? <p>{text.show.missing}</p> : <Alert error={error} />}
       {transfer && (
         <div class="columns">
           <Promised of={transfer} now={now} />
-          <Bottleneck of={transfer} />
+          <Movement of={transfer} now={now} names={names} />
           <Counters of={transfer} />
           <Actions
             api={api}
@@ -276,7 +303,9 @@ export function Show({ api, store, id, expired }: Props): JSX.Element {
             put={(each) => store.put(each)}
             expired={expired}
           />
-          {transfer.state === "active" && <FilesUnderWay api={api} id={id} expired={expired} />}
+          {transfer.state === "active" && (
+            <FilesUnderWay api={api} id={id} tries={transfer.tries} expired={expired} />
+          )}
           {transfer.state === "active" && <Heat api={api} id={id} expired={expired} />}
           <Failures api={api} of={transfer} />
           <Details of={transfer} />

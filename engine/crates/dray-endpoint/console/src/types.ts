@@ -118,6 +118,13 @@ export interface Miss {
   earliest_finish: string | null;
 }
 
+/** The limit of this endpoint that determines the permitted rate of a transfer. */
+export interface RateLimit {
+  kind: "request" | "endpoint" | "root" | "owner" | "peer" | "link";
+  name: string | null;
+  rate: number;
+}
+
 export interface Transfer {
   id: string;
   attempt: number;
@@ -136,7 +143,9 @@ export interface Transfer {
   rate: Rates;
   held: boolean;
   eta: string | null;
+  rate_limit: RateLimit | null;
   silent_seconds: number | null;
+  interrupted_since: string | null;
   promised: boolean;
   eta_between: { early: string; late: string | null } | null;
   miss: Miss | null;
@@ -322,6 +331,10 @@ export interface Patch {
 const LIVE: readonly State[] = ["queued", "active", "waiting", "paused"];
 
 export const isLive = (state: State): boolean => LIVE.includes(state);
+
+/** True if a session broke off, and the endpoint tries again automatically. */
+export const isInterrupted = ({ state, interrupted_since }: Transfer): boolean =>
+  interrupted_since !== null && state !== "paused" && isLive(state);
 
 /** The logins of the endpoint, and the session of this browser (`GET /ui/session`). */
 export interface LoginState {

@@ -1,4 +1,4 @@
-"""The page that starts transfers in the web console: two panes, the check, and the start."""
+"""The page that starts transfers in the web console: two panes, the decision, and the start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ import pytest
 
 from dray.testing.endpoints import Root
 from integration.endpoint.browser import needs_browser
-from integration.endpoint.console import REVERSED, SCRIPT, keep_picture, log_in
+from integration.endpoint.console import (
+    REVERSED,
+    SCRIPT,
+    choose,
+    choose_endpoint,
+    keep_picture,
+    log_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,25 +41,12 @@ def site(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
     return start_endpoint("a", roots=[Root("data"), Root("copies")], config=config)
 
 
-def choose(chromium: Browser, name: str) -> None:
-    """Choose an entry of the source."""
-    chromium.wait(
-        """(() => {
-            const rows = [...document.querySelectorAll('.pane:first-child tbody tr')];
-            const row = rows.find(row => row.querySelector('.name').innerText === arguments[0]);
-            row?.querySelector('input').click();
-            return row !== undefined;
-        })()""",
-        name,
-    )
-
-
 def set_deadline(chromium: Browser, deadline: dt.datetime) -> None:
     """Set the deadline as a user does; the field shows the time zone of the browser."""
     chromium.run(
         """const date = new Date(arguments[0]);
         const local = new Date(date.getTime() - date.getTimezoneOffset() * 60000);
-        const field = document.querySelector('#move-deadline');
+        const field = document.querySelector('#new-deadline');
         field.value = local.toISOString().slice(0, 19);
         field.dispatchEvent(new Event('input', { bubbles: true }));""",
         deadline.isoformat(),
@@ -69,10 +63,10 @@ def test_files_with_hostile_names_are_chosen_and_moved(chromium: Browser, site: 
     (source / "deep").mkdir()
     (source / "deep" / "file").write_bytes(b"deep")
     log_in(chromium, site)
-    chromium.click("nav a[href='#/move']")
+    chromium.click("nav a[href='#/new']")
     chromium.click(".pane:first-child .folder")
     chromium.wait_text(names[0])
-    assert chromium.run("return document.querySelector('#check').disabled")
+    assert chromium.run("return document.querySelector('#start').disabled")
     for name in (names[0], "run%E2%80%AEtxt.exe", "100%25 %231%3F.txt", "deep/"):
         choose(chromium, name)
     chromium.wait_text("4 entries chosen")
@@ -80,15 +74,14 @@ def test_files_with_hostile_names_are_chosen_and_moved(chromium: Browser, site: 
     chromium.type_text(".pane:last-child input[name=name]", "50% <b>new</b>?".replace("/", "_"))
     chromium.click(".pane:last-child form:last-of-type button")
     chromium.wait_text("The copies go into /copies/50%25 <b>new<_b>%3F/")
-    assert chromium.run("return document.querySelector('#start').disabled")
-    chromium.click("#check")
+    chromium.wait_text("4 files, ")
     chromium.wait_text("Without a deadline it promises nothing.")
     keep_picture(chromium, "move")
     # A check is not valid for another request.
+    chromium.wait("!document.querySelector('#start').disabled")
     choose(chromium, "deep/")
     chromium.wait("document.querySelector('#start').disabled")
     choose(chromium, "deep/")
-    chromium.click("#check")
     chromium.wait("!document.querySelector('#start').disabled")
     chromium.click("#start")
     chromium.wait("document.querySelector('h1 .state.done') !== null")
@@ -107,11 +100,10 @@ def test_the_check_offers_another_deadline(chromium: Browser, site: Endpoint) ->
     # The endpoint needs four minutes for the file.
     (site.root() / "large").write_bytes(os.urandom(240 * RATE))
     log_in(chromium, site)
-    chromium.click("nav a[href='#/move']")
+    chromium.click("nav a[href='#/new']")
     choose(chromium, "large")
     early = dt.datetime.now(dt.timezone.utc) + dt.timedelta(minutes=2)
     set_deadline(chromium, early)
-    chromium.click("#check")
     chromium.wait_text("The endpoint cannot promise the deadline.")
     chromium.wait_text("The request needs")
     assert chromium.run("return document.querySelector('#start').disabled")
@@ -139,7 +131,7 @@ def test_a_pane_shows_pages_errors_and_the_rights_of_the_token(
     for number in range(MANY):
         (folder / f"n{number:05}").touch()
     log_in(chromium, site, scopes=("storage.read:/data",))
-    chromium.click("nav a[href='#/move']")
+    chromium.click("nav a[href='#/new']")
     chromium.click(".pane:first-child .folder")
     rows = "document.querySelectorAll('.pane:first-child tbody tr').length"
     for shown in (500, 1000, MANY):
@@ -163,7 +155,6 @@ def test_a_pane_shows_pages_errors_and_the_rights_of_the_token(
     chromium.click(".pane:first-child .address [type=submit]")
     chromium.wait(f"{rows} === 500")
     choose(chromium, "n00007")
-    chromium.click("#check")
     chromium.wait_text("permission")
     assert chromium.run("return document.querySelector('#start').disabled")
     chromium.resize(390, 800, is_dark=True)
@@ -176,7 +167,7 @@ def test_the_keyboard_alone_starts_a_transfer(chromium: Browser, site: Endpoint)
     for name in ("a", "b", "c"):
         (site.root() / name).write_bytes(name.encode())
     log_in(chromium, site)
-    chromium.run("document.querySelector(\"nav a[href='#/move']\").focus()")
+    chromium.run("document.querySelector(\"nav a[href='#/new']\").focus()")
     chromium.press(ENTER)
     # A page gets the focus like a new document, and the skip link does not change the page.
     chromium.wait("document.activeElement.id === 'content'")
@@ -187,10 +178,9 @@ def test_the_keyboard_alone_starts_a_transfer(chromium: Browser, site: Endpoint)
         chromium.press(key)
     chromium.wait(f"{rows}[1].querySelector('input').checked")
     chromium.wait_text("1 entry chosen")
-    for button in ("check", "start"):
-        chromium.wait("!document.getElementById(arguments[0]).disabled", button)
-        chromium.run("document.getElementById(arguments[0]).focus()", button)
-        chromium.press(ENTER)
+    chromium.wait("!document.getElementById('start').disabled")
+    chromium.run("document.getElementById('start').focus()")
+    chromium.press(ENTER)
     chromium.wait("document.querySelector('h1 .state.done') !== null")
     assert (site.root("b", root="copies")).read_bytes() == b"b"
     assert not site.root("a", root="copies").exists()
@@ -211,18 +201,6 @@ def near(start_endpoint: Callable[..., Endpoint], far: Endpoint) -> Endpoint:
     return start_endpoint("a", config=config)
 
 
-def choose_endpoint(chromium: Browser, pane: str, name: str) -> None:
-    """Choose the endpoint of a pane."""
-    chromium.element(f"{pane} [name=endpoint]")
-    chromium.run(
-        """const field = document.querySelector(`${arguments[0]} [name=endpoint]`);
-        field.value = arguments[1];
-        field.dispatchEvent(new Event('change', { bubbles: true }));""",
-        pane,
-        name,
-    )
-
-
 @needs_browser
 def test_files_move_between_endpoints_in_both_directions(
     chromium: Browser, near: Endpoint, far: Endpoint
@@ -232,19 +210,17 @@ def test_files_move_between_endpoints_in_both_directions(
     (far.root(root="store") / "inbox").mkdir()
     (near.root() / "mine").write_bytes(b"from here")
     log_in(chromium, near)
-    chromium.click("nav a[href='#/move']")
+    chromium.click("nav a[href='#/new']")
     # A token that the other endpoint does not accept does not end the session of the page.
     choose_endpoint(chromium, source, "b")
     chromium.type_text(f"{source} form.peer input", near.token())
     chromium.click(f"{source} form.peer button")
     chromium.wait_text("send a token that the endpoint b accepts")
     chromium.complaints()
-    chromium.run(f"document.querySelector('{source} form.peer input').value = ''")
     chromium.type_text(f"{source} form.peer input", far.token())
     chromium.click(f"{source} form.peer button")
     choose(chromium, "run%E2%80%AEtxt.exe")
     chromium.wait_text("1 entry chosen")
-    chromium.click("#check")
     chromium.wait_text("Without a deadline it promises nothing.")
     keep_picture(chromium, "move-peer")
     chromium.click("#start")
@@ -252,10 +228,9 @@ def test_files_move_between_endpoints_in_both_directions(
     assert (near.root() / REVERSED).read_bytes() == b"from afar"
 
     # The other direction, with drag and drop into a folder of the other endpoint.
-    chromium.click("nav a[href='#/move']")
+    chromium.click("nav a[href='#/new']")
+    # The page still knows the token for the other endpoint.
     choose_endpoint(chromium, destination, "b")
-    chromium.type_text(f"{destination} form.peer input", far.token())
-    chromium.click(f"{destination} form.peer button")
     chromium.wait_text("inbox/")
     chromium.wait(
         """(() => {
@@ -279,7 +254,6 @@ def test_files_move_between_endpoints_in_both_directions(
     chromium.wait_text(f"The copies go into dray://{far.address}/store/inbox/")
     early = dt.datetime.now(dt.timezone.utc) + dt.timedelta(minutes=5)
     set_deadline(chromium, early)
-    chromium.click("#check")
     chromium.wait_text("The endpoint can promise the deadline.")
     chromium.click("#start")
     chromium.wait("document.querySelector('h1 .state.done') !== null")
