@@ -87,6 +87,8 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
         client.query(["t"])
         client.transfer("t")
         client.live_files("t")
+        client.receipt("t")
+        client.receipt_keys()
         client.wait("t")
         client.cancel("t")
         client.pause("t")

@@ -89,8 +89,8 @@ pub use timestamp::Timestamp;
 pub use transfer::{
     BatchAnswer, BatchItem, BatchRequest, BatchResult, Bytes, CancelRequest, EtaAnswer, FileList,
     FileOutcome, FileState, Files, FilesQuery, MissAnswer, Objects, Patch, QueryAnswer,
-    QueryRequest, RateLimitAnswer, RateLimitWord, Rates, ReasonWord, Transfer, TransferList,
-    TransferOrNull, TransferQuery, WaitQuery,
+    QueryRequest, RateLimitAnswer, RateLimitWord, Rates, ReasonWord, ReceiptKeys, ReceiptQuery,
+    ReceiptReference, Transfer, TransferList, TransferOrNull, TransferQuery, WaitQuery,
 };
 
 /// Maximum number of items of one page, and of one batch.

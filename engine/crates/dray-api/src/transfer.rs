@@ -235,6 +235,51 @@ pub struct Transfer {
     /// the caller sent no trace and the endpoint exports no spans.
     #[serde(default)]
     pub trace_id: Option<String>,
+    /// Receipt of this attempt. Null before the end of the attempt, for a moment after the end, and
+    /// if the endpoint writes no receipts or has removed the receipt.
+    #[serde(default)]
+    pub receipt: Option<ReceiptReference>,
+}
+
+/// Reference to a receipt: a signed record of an ended attempt of a transfer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReceiptReference {
+    /// Id of the receipt: `sha256:` and 64 hexadecimal digits.
+    pub id: String,
+    /// Number of the receipt in the endpoint's chain of receipts, counted from 1.
+    pub sequence: u64,
+}
+
+/// Options of the call that returns a receipt.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct ReceiptQuery {
+    /// False to return only the signed head, without the list of files.
+    #[param(default = true)]
+    pub files: bool,
+}
+
+impl Default for ReceiptQuery {
+    fn default() -> Self {
+        Self { files: true }
+    }
+}
+
+impl Check for ReceiptQuery {
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The public keys of an endpoint's receipts, and its newest receipt.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ReceiptKeys {
+    /// The keys as JWKs (RFC 7517, RFC 8037): the present key last, the earlier ones before it.
+    #[schema(value_type = Vec<Object>)]
+    pub keys: Vec<serde_json::Value>,
+    /// The newest receipt of the endpoint; null if the endpoint has written no receipt.
+    pub last: Option<ReceiptReference>,
 }
 
 /// A batch of requests.

@@ -3,6 +3,7 @@
 mod calibrate;
 mod endpoint;
 mod plan;
+mod receipt;
 mod serve;
 mod staging;
 mod trust;
@@ -14,6 +15,7 @@ pub(crate) use endpoint::{
     ShowToken, ShowTransfer, Status, Sum, Tier, Token, Top, Transfers, Who,
 };
 pub(crate) use plan::Plan;
+pub(crate) use receipt::{GetReceipt, Receipt, ReceiptKey, ShowReceipt, VerifyReceipt};
 pub(crate) use serve::Serve;
 pub(crate) use staging::{AtEndpoint, HowToStage, ListStaged, Stage, StageIn, StageOut};
 pub(crate) use trust::{Trust, UpdateTrust};
@@ -101,6 +103,9 @@ pub(crate) enum Command {
     Transfers(Transfers),
     /// Show one transfer of an endpoint
     Show(ShowTransfer),
+    /// Save, show and verify receipts: signed records of ended transfers
+    #[command(subcommand)]
+    Receipt(Receipt),
     /// Show the current transfers, owners and deadlines of an endpoint
     Top(Top),
     /// Show and measure tiers: fast roots that an endpoint copies to a slow root
@@ -158,6 +163,9 @@ impl Command {
             Self::Log(Log::Export(_)) => true,
             Self::Log(Log::Sweep(sweep)) => sweep.json,
             Self::Trust(Trust::Update(update)) => update.json,
+            Self::Receipt(Receipt::Get(get)) => get.ask.json,
+            Self::Receipt(Receipt::Show(show)) => show.json,
+            Self::Receipt(Receipt::Verify(verify)) => verify.json,
             _ => false,
         }
     }

@@ -23,6 +23,7 @@ mod output;
 mod peer;
 mod plan;
 mod progress;
+mod receipts;
 mod remote;
 mod report;
 mod run;
@@ -68,6 +69,7 @@ fn run() -> Exit {
         Command::Trust(trust) => trust::run(trust),
         Command::Transfers(list) => transfers::transfers(list),
         Command::Show(show) => transfers::show(show),
+        Command::Receipt(receipt) => receipts::run(receipt),
         Command::Top(top) => top::run(top),
         Command::Tier(tier) => tiers::run(tier),
         Command::Stage(stage) => staging::run(stage),

@@ -15,10 +15,10 @@ use dray_link::threads::refused;
 use dray_net::{Identity, Trust, client_config};
 use dray_store::errno::too_many_open;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use serde::de::DeserializeOwned;
@@ -109,6 +109,14 @@ enum CallOutcome {
 }
 
 impl CallOutcome {
+    /// Returns the error of a call that was not answered.
+    fn into_error(self) -> Error {
+        match self {
+            Self::Lost { error, .. } | Self::Answered(Err(error)) => error,
+            Self::Answered(Ok(_)) => Error::new(ErrorKind::Internal, End::Here, "make a call"),
+        }
+    }
+
     const fn not_sent(error: Error) -> Self {
         Self::Lost {
             error,
@@ -374,6 +382,23 @@ impl Client {
         path: &str,
         body: Option<&Value>,
     ) -> std::result::Result<(StatusCode, Bytes), CallOutcome> {
+        let answer = self.send(sender, method, path, body).await?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), self.answer_bytes_max).collect();
+        let body = body.await.map_err(|error| CallOutcome::Lost {
+            error: self.error(ErrorKind::Unreachable, error),
+            may_be_done: true,
+        })?;
+        Ok((status, body.to_bytes()))
+    }
+
+    async fn send(
+        &self,
+        sender: &mut Sender,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> std::result::Result<Response<Incoming>, CallOutcome> {
         let lost = |error: hyper::Error| CallOutcome::Lost {
             // hyper reports a call as cancelled only if it has sent no byte of the request.
             may_be_done: !error.is_canceled(),
@@ -397,14 +422,46 @@ impl Client {
         let request = request
             .body(Full::new(Bytes::from(bytes)))
             .map_err(|error| CallOutcome::not_sent(self.error(ErrorKind::InvalidRequest, error)))?;
-        let answer = sender.send_request(request).await.map_err(lost)?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), self.answer_bytes_max).collect();
-        let body = body.await.map_err(|error| CallOutcome::Lost {
-            error: self.error(ErrorKind::Unreachable, error),
-            may_be_done: true,
-        })?;
-        Ok((status, body.to_bytes()))
+        sender.send_request(request).await.map_err(lost)
+    }
+
+    /// Makes a GET call, and writes the body of the answer to `to` while it arrives. Blocks until
+    /// the body is complete. The body may have any size.
+    ///
+    /// # Errors
+    /// The errors of [`Client::call_and_wait`]. The errors of `to`. After an error, `to` may have a
+    /// part of the body.
+    pub fn download(&self, path: &str, to: &mut impl io::Write) -> Result<()> {
+        let mut kept = self.connected()?;
+        kept.runtime.block_on(async {
+            let late = || self.error(ErrorKind::TimedOut, "the endpoint sent no answer");
+            let sent = self.with_timeout(self.send(&mut kept.sender, Method::GET, path, None));
+            let answer = sent.await.map_err(CallOutcome::into_error)?;
+            let status = answer.status();
+            let mut body = answer.into_body();
+            if !status.is_success() {
+                let body = Limited::new(body, self.answer_bytes_max).collect();
+                let body = tokio::time::timeout(ANSWER_TIMEOUT, body).await;
+                let body = body.map_err(|_| late())?;
+                let body = body.map_err(|error| self.error(ErrorKind::Unreachable, error))?;
+                return self.parse_answer(status, &body.to_bytes()).map(drop);
+            }
+            loop {
+                let frame = tokio::time::timeout(ANSWER_TIMEOUT, body.frame()).await;
+                let Some(frame) = frame.map_err(|_| late())? else {
+                    return Ok(());
+                };
+                let frame = frame.map_err(|error| self.error(ErrorKind::Unreachable, error))?;
+                let Ok(bytes) = frame.into_data() else {
+                    continue;
+                };
+                to.write_all(&bytes).map_err(|error| {
+                    Error::new(error.kind().into(), End::Here, "write the answer")
+                        .cause(error.to_string())
+                        .remedy("check the free space and the permissions of the folder")
+                })?;
+            }
+        })
     }
 
     fn operation(&self) -> String {

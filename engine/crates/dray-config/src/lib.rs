@@ -21,7 +21,9 @@ mod tiers;
 mod trust;
 mod values;
 
-pub use limits::{History, Janitor, Limits, Metrics, Retry, Scheduling, Share, Tape, Tickets, Ui};
+pub use limits::{
+    History, Janitor, Limits, Metrics, Receipts, Retry, Scheduling, Share, Tape, Tickets, Ui,
+};
 pub use login::{Grant, Login};
 pub use peers::Peer;
 pub use telemetry::Telemetry;
@@ -111,6 +113,9 @@ pub struct Config {
     /// Retention of ended transfers.
     #[serde(default)]
     pub history: History,
+    /// Receipts of ended transfers.
+    #[serde(default)]
+    pub receipts: Receipts,
     /// Removal of abandoned partial files.
     #[serde(default)]
     pub janitor: Janitor,
@@ -289,6 +294,13 @@ impl Config {
     #[must_use]
     pub fn identity_folder(&self) -> &std::path::Path {
         self.identity.as_deref().unwrap_or(&self.state)
+    }
+
+    /// Returns the folder of the receipts and of the key that signs them.
+    #[must_use]
+    pub fn receipts_folder(&self) -> PathBuf {
+        let folder = self.receipts.folder.clone();
+        folder.unwrap_or_else(|| self.state.join("receipts"))
     }
 
     /// Sets the addresses on which the endpoint listens. A URL means this endpoint if it contains

@@ -5,6 +5,7 @@ use super::values::{Rate, Size};
 use dray_api::{PolicyName, RoundRobinBy, names_peer};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 macro_rules! section {
     ($(#[$doc:meta])* $name:ident {
@@ -75,6 +76,19 @@ section!(
         keep_days: u32 = 30,
         /// Maximum number of ended transfers. The oldest ones are deleted first.
         keep_count: u64 = 100_000,
+    }
+);
+
+section!(
+    /// Receipts: signed records of ended transfers.
+    Receipts {
+        /// True if every ended transfer gets a receipt.
+        enabled: bool = true,
+        /// Folder of the receipts and of the key that signs them. Default: the folder `receipts` in
+        /// `state`.
+        folder: Option<PathBuf> = None,
+        /// Number of days for which a receipt is kept. 0: for ever.
+        keep_days: u32 = 365,
     }
 );
 

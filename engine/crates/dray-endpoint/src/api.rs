@@ -14,6 +14,7 @@ mod load;
 mod login;
 mod outgoing;
 mod peers;
+mod receipts;
 mod record;
 mod refusal;
 mod session;
@@ -39,6 +40,7 @@ use crate::console;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
+use crate::receipts::Receipts;
 use crate::storage::{Given, Listings, in_plain_words};
 use crate::tier::Tiers;
 use crate::traits::{Scheduler, Tickets};
@@ -130,6 +132,8 @@ pub struct Api {
     pub live: Live,
     /// The other endpoints in the configuration.
     pub peers: Peers,
+    /// The receipts. `None` if the configuration turns receipts off.
+    pub receipts: Option<Arc<Receipts>>,
     /// Facts about the endpoint that the API reports to callers.
     pub about: About,
     /// Export of spans.
@@ -176,6 +180,8 @@ pub struct Parts {
     pub live: Live,
     /// The other endpoints in the configuration.
     pub peers: Peers,
+    /// The receipts. `None` if the configuration turns receipts off.
+    pub receipts: Option<Arc<Receipts>>,
     /// Facts about the endpoint that the API reports to callers.
     pub about: About,
     /// Export of spans.
@@ -207,6 +213,7 @@ impl Api {
             tiers: parts.tiers,
             live: parts.live,
             peers: parts.peers,
+            receipts: parts.receipts,
             about: parts.about,
             telemetry: parts.telemetry,
             places: Arc::default(),
@@ -369,6 +376,8 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
             transfers::delete
         ))
         .routes(routes!(transfers::files))
+        .routes(routes!(receipts::show))
+        .routes(routes!(receipts::keys))
         .routes(routes!(live::live))
         .routes(routes!(transfers::wait))
         .routes(routes!(transfers::cancel))

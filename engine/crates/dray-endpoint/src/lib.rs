@@ -26,6 +26,7 @@ pub mod passive;
 pub mod peers;
 mod process;
 mod queue_settings;
+mod receipts;
 pub mod run;
 pub mod server;
 pub mod session;

@@ -24,6 +24,7 @@ pub(crate) fn queue_settings(config: &Config) -> Settings {
         },
         keep: Duration::from_secs(u64::from(config.history.keep_days) * SECONDS_OF_DAY),
         keep_count: config.history.keep_count,
+        keeps_receipts: config.receipts.enabled,
         promises: promise_settings(config),
         is_own: Arc::new(move |address| own.is_own(address)),
     }

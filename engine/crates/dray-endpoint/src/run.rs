@@ -13,6 +13,7 @@ use crate::passive::{Front, Passive, key_waits};
 use crate::peers::Peers;
 use crate::process;
 use crate::queue_settings::queue_settings;
+use crate::receipts::Receipts;
 use crate::server::Server;
 use crate::session::SessionRunner;
 use crate::staging::{Expiry, Recalls};
@@ -335,6 +336,7 @@ impl Endpoint {
         config.listens_at(listener.addresses());
         let config = Arc::new(config);
         let queue = open_queue(&config)?;
+        let receipts = Receipts::open(&config, &queue)?;
         let runner = session_runner(&config, &roots, &identity, &accounts)?;
         let peers = Peers::of(&config, runner.authority());
         let address = config.advertised(listener.addresses());
@@ -362,6 +364,7 @@ impl Endpoint {
             tiers,
             live: live.clone(),
             peers,
+            receipts,
             about: About {
                 identity: identity.clone(),
                 address,
@@ -476,6 +479,10 @@ impl Endpoint {
                 parts.spawn(move || tier.run(given, &|wait| stop.sleep(wait)))
             });
             let mut others: Vec<_> = tiers.collect();
+            others.extend(api.receipts.iter().map(|receipts| {
+                let stop = &stop;
+                parts.spawn(move || receipts.run(&|| stop.is_asked()))
+            }));
             others.extend([
                 parts.spawn(|| {
                     while stop.sleep(SHARES_INTERVAL) {
@@ -501,6 +508,7 @@ impl Endpoint {
             api.stop();
             dispatcher.stop();
             sessions.stop();
+            api.receipts.iter().for_each(|receipts| receipts.wake());
             let ended = |part: Result<ScopedJoinHandle<'_, Result<()>>>, work| {
                 let died = |_| Err(Error::new(ErrorKind::Internal, End::Here, work));
                 part?.join().unwrap_or_else(died)

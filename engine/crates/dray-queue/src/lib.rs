@@ -15,10 +15,11 @@ pub mod promises;
 mod queue;
 
 pub use queue::{
-    Actor, Asking, ByKind, CandidateQuery, ClaimRow, Command, Commands, Counters, EndKind, Ending,
-    FAILURES_MAX, Holds, IsOwn, Manifest, PurgeJob, PurgeReport, Queue, QueuedTransfer, Refused,
-    Restarts, SessionInput, Settings, SpaceClaim, StagedIn, StagedRow, Staging, Standing, Step,
-    Submission, Submitted, Tally, Tape, TapeFile, TapeJob, TapeRequest, Ticked, TicketClaim,
-    TicketHolder, TicketRow, TicketTable, TierChange, TierReplica, TierVersion, TierWrite, Tiers,
-    Verdict, WaitReason, Wish, after_break, after_turned_away, next,
+    Actor, Asking, BrokenSession, ByKind, CandidateQuery, ClaimRow, Command, Commands, Counters,
+    DueReceipt, EndKind, Ending, FAILURES_MAX, Holds, IsOwn, Manifest, PurgeJob, PurgeReport,
+    Queue, QueuedTransfer, RECEIPTS_MAX, ReceiptState, Refused, Restarts, SessionInput, Settings,
+    SpaceClaim, StagedIn, StagedRow, Staging, Standing, Step, Submission, Submitted, Tally, Tape,
+    TapeFile, TapeJob, TapeRequest, Ticked, TicketClaim, TicketHolder, TicketRow, TicketTable,
+    TierChange, TierReplica, TierVersion, TierWrite, Tiers, Verdict, WaitReason, Wish,
+    WrittenReceipt, after_break, after_turned_away, next,
 };

@@ -24,6 +24,7 @@ mod manifest;
 mod promised;
 mod purges;
 mod quota;
+mod receipts;
 mod refused;
 mod routes;
 mod row;
@@ -52,6 +53,7 @@ pub use input::{SessionInput, TicketHolder};
 pub use live::{Counters, FAILURES_MAX, Holds};
 pub use manifest::Manifest;
 pub use purges::{PurgeJob, PurgeReport};
+pub use receipts::{BrokenSession, DueReceipt, RECEIPTS_MAX, ReceiptState, WrittenReceipt};
 pub use refused::Refused;
 pub use run::Ticked;
 pub use settings::{IsOwn, Settings};
@@ -157,6 +159,7 @@ pub struct Queue {
     asked: Mutex<Asked>,
     waits: claims::Waits,
     closed: claims::ClosedRoots,
+    due: Arc<receipts::Signal>,
     opened: Instant,
     folder: PathBuf,
     settings: Settings,
@@ -196,6 +199,7 @@ impl Queue {
         let tally = Arc::new(Tally::default());
         let promises = Arc::new(Promises::new(&settings.promises));
         let readers = Arc::new(Readers::open(path)?);
+        let due = Arc::new(receipts::Signal::default());
         let context = Context {
             readers: Arc::clone(&readers),
             hub: Arc::clone(&hub),
@@ -203,8 +207,10 @@ impl Queue {
             flush: Box::new(move |connection| flushed.flush(connection)),
             promises: Arc::clone(&promises),
             tally: Arc::clone(&tally),
+            due: settings.keeps_receipts.then(|| Arc::clone(&due)),
         };
-        manifest::sweep(&connection, &transfers)?;
+        let is_needed = |folder: &str| receipts::needs_folder(&connection, folder);
+        manifest::sweep(&connection, &transfers, is_needed)?;
         promised::load(&connection, &promises)?;
         Ok(Arc::new(Self {
             writer: Writer::start(connection, context)?,
@@ -217,6 +223,7 @@ impl Queue {
             asked: Mutex::default(),
             waits: claims::Waits::default(),
             closed: claims::ClosedRoots::default(),
+            due,
             opened: Instant::now(),
             folder,
             settings,

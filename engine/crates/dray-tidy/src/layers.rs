@@ -93,6 +93,7 @@ const ENDPOINT_USES: &[&str] = &[
     "dray-client",
     "dray-config",
     "dray-queue",
+    "dray-receipt",
     "dray-api",
     "dray-auth",
     "dray-open",
@@ -113,6 +114,7 @@ const CLI_USES: &[&str] = &[
     "dray-config",
     "dray-api",
     "dray-endpoint",
+    "dray-receipt",
     "dray-auth",
     "dray-open",
     "dray-link",
@@ -151,6 +153,11 @@ pub const ROOMS: &[Room] = &[
     },
     Room {
         name: "dray-auth",
+        is_pure: true,
+        may_use: &[CORE],
+    },
+    Room {
+        name: "dray-receipt",
         is_pure: true,
         may_use: &[CORE],
     },

@@ -198,6 +198,26 @@ class SpaceClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class ReceiptReference:
+    """Reference to a receipt: its id, and its number in the endpoint's chain of receipts."""
+
+    id: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptKeys:
+    """The public keys of an endpoint's receipts.
+
+    :param keys: the keys as JWKs (RFC 8037), the present key last.
+    :param last: the newest receipt, or ``None`` if the endpoint has written no receipt.
+    """
+
+    keys: tuple[Mapping[str, Any], ...] = ()
+    last: ReceiptReference | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Transfer:
     """The state of a transfer at the time of the answer.
 
@@ -238,6 +258,8 @@ class Transfer:
     :param rate_limit: the limit that determines the permitted rate of an active transfer.
     :param interrupted_since: time at which a session broke off, if no later session has moved data.
         The endpoint tries again automatically.
+    :param receipt: receipt of this attempt. ``None`` before the end, for a moment after the end,
+        and if there is no receipt.
     """
 
     id: str
@@ -274,6 +296,7 @@ class Transfer:
     trace_id: str | None = None
     rate_limit: RateLimit | None = None
     interrupted_since: datetime | None = None
+    receipt: ReceiptReference | None = None
 
     @property
     def is_terminal(self) -> bool:

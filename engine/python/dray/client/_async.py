@@ -18,6 +18,7 @@ from dray.client._answers import (
     Event,
     FileOutcome,
     Health,
+    ReceiptKeys,
     Scheduling,
     Space,
     Staged,
@@ -58,12 +59,9 @@ class AsyncClient(Awaiting):
         self, requests: Iterable[Request], *, atomic: bool = False
     ) -> tuple[Transfer | DrayError, ...]:
         """Await :meth:`Client.submit_batch`."""
-        return await self._run(
-            flows.carry(
-                calls.submit_batch([with_id(request) for request in requests], atomic=atomic),
-                self._policy,
-            )
-        )
+        several = [with_id(request) for request in requests]
+        call = calls.submit_batch(several, atomic=atomic)
+        return await self._run(flows.carry(call, self._policy))
 
     def transfers(
         self,
@@ -80,24 +78,19 @@ class AsyncClient(Awaiting):
         limit: int | None = None,
     ) -> AsyncGenerator[Transfer, None]:
         """Iterate over :meth:`Client.transfers`."""
-        return self._iterate(
-            Transfer,
-            flows.pages(
-                calls.transfers(
-                    state=state,
-                    owner=owner,
-                    activity=activity,
-                    class_=class_,
-                    labels=labels,
-                    source=source,
-                    destination=destination,
-                    submitted_after=submitted_after,
-                    submitted_before=submitted_before,
-                    limit=limit,
-                ),
-                self._policy,
-            ),
+        call = calls.transfers(
+            state=state,
+            owner=owner,
+            activity=activity,
+            class_=class_,
+            labels=labels,
+            source=source,
+            destination=destination,
+            submitted_after=submitted_after,
+            submitted_before=submitted_before,
+            limit=limit,
         )
+        return self._iterate(Transfer, flows.pages(call, self._policy))
 
     async def query(self, ids: Iterable[str]) -> dict[str, Transfer | None]:
         """Await :meth:`Client.query`."""
@@ -111,13 +104,20 @@ class AsyncClient(Awaiting):
         self, id: str, *, state: str | None = None, limit: int | None = None
     ) -> AsyncGenerator[FileOutcome, None]:
         """Iterate over :meth:`Client.files`."""
-        return self._iterate(
-            FileOutcome, flows.pages(calls.files(id, state=state, limit=limit), self._policy)
-        )
+        call = calls.files(id, state=state, limit=limit)
+        return self._iterate(FileOutcome, flows.pages(call, self._policy))
 
     async def live_files(self, id: str) -> LiveFiles:
         """Await :meth:`Client.live_files`."""
         return await self._run(flows.carry(calls.live_files(id), self._policy))
+
+    async def receipt(self, id: str, *, files: bool = True) -> str:
+        """Await :meth:`Client.receipt`."""
+        return await self._run(flows.carry(calls.receipt(id, files=files), self._policy))
+
+    async def receipt_keys(self) -> ReceiptKeys:
+        """Await :meth:`Client.receipt_keys`."""
+        return await self._run(flows.carry(calls.receipt_keys(), self._policy))
 
     async def wait(self, id: str, *, timeout_seconds: float | None = None) -> Transfer:
         """Await :meth:`Client.wait`."""
@@ -229,12 +229,8 @@ class AsyncClient(Awaiting):
         rate_max: int | Keep | None = KEEP,
     ) -> Ticket:
         """Await :meth:`Client.change_ticket`."""
-        return await self._run(
-            flows.carry(
-                calls.change_ticket(id, weight=weight, rate_min=rate_min, rate_max=rate_max),
-                self._policy,
-            )
-        )
+        call = calls.change_ticket(id, weight=weight, rate_min=rate_min, rate_max=rate_max)
+        return await self._run(flows.carry(call, self._policy))
 
     async def revoke_ticket(self, id: str) -> None:
         """Await :meth:`Client.revoke_ticket`."""
@@ -302,12 +298,8 @@ class AsyncClient(Awaiting):
         self, *, application: str | None = None, state: str | None = None, limit: int | None = None
     ) -> AsyncGenerator[Staged, None]:
         """Iterate over :meth:`Client.stagings`."""
-        return self._iterate(
-            Staged,
-            flows.pages(
-                calls.stagings(application=application, state=state, limit=limit), self._policy
-            ),
-        )
+        call = calls.stagings(application=application, state=state, limit=limit)
+        return self._iterate(Staged, flows.pages(call, self._policy))
 
     async def staging(self, id: str) -> Staged:
         """Await :meth:`Client.staging`."""

@@ -51,6 +51,7 @@ class Call(Generic[T]):
     :param operation: purpose of the call as an infinitive, for messages.
     :param read: function that converts the answer's JSON to the result.
     :param hold_seconds: maximum time for which the endpoint may delay the answer on purpose.
+    :param is_text: true if the answer is text, and not JSON.
     :param is_gone_done: true for a deletion. If a retry is answered with 404, an earlier try has
         succeeded, although its answer was lost.
     """
@@ -65,6 +66,7 @@ class Call(Generic[T]):
     hold_seconds: float = 0.0
     is_gone_done: bool = False
     with_token: bool = True
+    is_text: bool = False
 
     @property
     def target(self) -> str:
@@ -167,6 +169,31 @@ def submit_batch(
     body = {"transfers": several, "atomic": atomic}
     reader = partial(_results, len(several))
     return Call("submit the transfers", "POST", "/v1/transfers/batch", reader, body=body)
+
+
+def receipt(id: str, *, files: bool) -> Call[str]:
+    """Ask for the receipt of a transfer. The endpoint waits a few seconds for the receipt."""
+    return Call(
+        "get the receipt",
+        "GET",
+        _transfer_path(id, "/receipt"),
+        _text,
+        query=() if files else _query(files="false"),
+        hold_seconds=15.0,
+        is_text=True,
+    )
+
+
+def receipt_keys() -> Call[answers.ReceiptKeys]:
+    """Ask for the public keys of the endpoint's receipts."""
+    reader = _reader_of(answers.ReceiptKeys)
+    return Call("get the keys of the receipts", "GET", "/v1/receipts/keys", reader)
+
+
+def _text(value: Json) -> str:
+    if not isinstance(value, str):
+        raise ShapeError("answer is not text")
+    return value
 
 
 def _results(count: int, value: Json) -> tuple[answers.Transfer | DrayError, ...]:

@@ -143,6 +143,8 @@ def _send(call: Call[T], payload: bytes | None, seconds: float) -> Send:
 
 def _result(call: Call[T], answer: Answer) -> T:
     try:
+        if call.is_text:
+            return call.read(answer.body.decode())
         value = json.loads(answer.body) if answer.body.strip() else None
         return call.read(value)
     except (ValueError, RecursionError) as error:

@@ -15,6 +15,7 @@ from dray.client._answers import (
     Event,
     FileOutcome,
     Health,
+    ReceiptKeys,
     Scheduling,
     Space,
     Staged,
@@ -73,12 +74,9 @@ class Client(Blocking):
             of a single request is not raised.
         :raises DrayError: if the batch as a whole is refused.
         """
-        return self._run(
-            flows.carry(
-                calls.submit_batch([with_id(request) for request in requests], atomic=atomic),
-                self._policy,
-            )
-        )
+        several = [with_id(request) for request in requests]
+        call = calls.submit_batch(several, atomic=atomic)
+        return self._run(flows.carry(call, self._policy))
 
     def transfers(
         self,
@@ -107,24 +105,19 @@ class Client(Blocking):
         :param submitted_before: only transfers submitted before this time, with a time zone.
         :param limit: number of transfers per page, at most 1000. Does not limit the total number.
         """
-        return self._iterate(
-            Transfer,
-            flows.pages(
-                calls.transfers(
-                    state=state,
-                    owner=owner,
-                    activity=activity,
-                    class_=class_,
-                    labels=labels,
-                    source=source,
-                    destination=destination,
-                    submitted_after=submitted_after,
-                    submitted_before=submitted_before,
-                    limit=limit,
-                ),
-                self._policy,
-            ),
+        call = calls.transfers(
+            state=state,
+            owner=owner,
+            activity=activity,
+            class_=class_,
+            labels=labels,
+            source=source,
+            destination=destination,
+            submitted_after=submitted_after,
+            submitted_before=submitted_before,
+            limit=limit,
         )
+        return self._iterate(Transfer, flows.pages(call, self._policy))
 
     def query(self, ids: Iterable[str]) -> dict[str, Transfer | None]:
         """Query up to 1000 transfers in one call.
@@ -149,13 +142,23 @@ class Client(Blocking):
         :param state: ``done`` or ``failed``. By default both.
         :param limit: number of files per page.
         """
-        return self._iterate(
-            FileOutcome, flows.pages(calls.files(id, state=state, limit=limit), self._policy)
-        )
+        call = calls.files(id, state=state, limit=limit)
+        return self._iterate(FileOutcome, flows.pages(call, self._policy))
 
     def live_files(self, id: str) -> LiveFiles:
         """Return the files of a transfer that are under way now, and sums for its folders."""
         return self._run(flows.carry(calls.live_files(id), self._policy))
+
+    def receipt(self, id: str, *, files: bool = True) -> str:
+        """Return the receipt of a transfer's last attempt, as it is signed.
+
+        :param files: false to return only the signed head, without the list of files.
+        """
+        return self._run(flows.carry(calls.receipt(id, files=files), self._policy))
+
+    def receipt_keys(self) -> ReceiptKeys:
+        """Return the public keys of the endpoint's receipts, and the newest receipt."""
+        return self._run(flows.carry(calls.receipt_keys(), self._policy))
 
     def wait(self, id: str, *, timeout_seconds: float | None = None) -> Transfer:
         """Wait until a transfer is terminal. Restarts of the endpoint do not end the wait.
@@ -331,12 +334,8 @@ class Client(Blocking):
         :param rate_min: bytes per second.
         :param rate_max: bytes per second.
         """
-        return self._run(
-            flows.carry(
-                calls.change_ticket(id, weight=weight, rate_min=rate_min, rate_max=rate_max),
-                self._policy,
-            )
-        )
+        call = calls.change_ticket(id, weight=weight, rate_min=rate_min, rate_max=rate_max)
+        return self._run(flows.carry(call, self._policy))
 
     def revoke_ticket(self, id: str) -> None:
         """Revoke a ticket. This ends its sessions."""
@@ -431,12 +430,8 @@ class Client(Blocking):
 
         :param limit: number of copies per page.
         """
-        return self._iterate(
-            Staged,
-            flows.pages(
-                calls.stagings(application=application, state=state, limit=limit), self._policy
-            ),
-        )
+        call = calls.stagings(application=application, state=state, limit=limit)
+        return self._iterate(Staged, flows.pages(call, self._policy))
 
     def staging(self, id: str) -> Staged:
         """Return a staged copy."""

@@ -53,6 +53,7 @@ fn the_example_is_read_and_names_every_section() {
         "share",
         "tickets",
         "history",
+        "receipts",
         "janitor",
         "metrics",
         "[ui]",

@@ -95,12 +95,13 @@ pub(super) async fn folder(
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn mkdir(
     State(api): Shared,
-    _caller: Caller,
+    caller: Caller,
     Id(peer): Id,
     Body(request): Body<PeerMkdirRequest>,
 ) -> Answer<Json<Entry>> {
     let body = json!({"path": request.path, "parents": request.parents});
     let call = PeerCall {
+        owner: &caller.owner,
         peer: &peer,
         token: &request.token,
         method: Method::POST,

@@ -5,6 +5,7 @@ mod events;
 mod load;
 mod logins;
 mod no_tickets;
+mod receipts;
 mod rights;
 mod staging;
 mod storage_calls;
@@ -20,6 +21,7 @@ use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::queue_settings::queue_settings;
+use crate::receipts::Receipts;
 use crate::tier::Tiers;
 use crate::traits::Scheduler;
 use axum::Router;
@@ -157,8 +159,10 @@ fn open_roots(
         &audit,
         &Live::of(&config),
     );
+    let receipts = Receipts::open(&config, &queue).expect("opened");
     let parts = Parts {
         queue,
+        receipts,
         roots: Arc::new(roots),
         access: Arc::new(Names),
         logins: Logins::open(&config).expect("opened"),

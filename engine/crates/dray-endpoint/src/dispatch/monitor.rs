@@ -144,7 +144,7 @@ impl<'q> Monitor<'q> {
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(manifest) = &mut notes.manifest
-            && let Err(error) = manifest.flush()
+            && let Err(error) = manifest.sync()
         {
             tracing::error!(transfer = %self.id, "{error}");
         }

@@ -7,7 +7,7 @@ use super::row::Row;
 use super::states::{Command, Standing, Step, next};
 use super::submit::Submission;
 use super::write::{renew, told};
-use super::{Effects, Queue, not_found, promised};
+use super::{Effects, Queue, not_found, promised, receipts};
 use crate::clock;
 use crate::promises::asks_promise;
 use dray_api::Timestamp;
@@ -192,7 +192,7 @@ impl Queue {
         })?;
         // Remove the lists of files after the row, and outside the transaction. No other transfer
         // ever uses this folder.
-        super::manifest::remove(&self.folder_of(&row));
+        self.remove_lists(&row);
         Ok(self.view(row))
     }
 
@@ -280,6 +280,9 @@ pub(super) fn apply(
         promised::follow(connection, &effects.promises, row, from, now)?;
     }
     row.write(connection)?;
+    if row.standing.state.is_terminal() && !from.is_terminal() {
+        receipts::ended(connection, row, effects.keeps_receipts)?;
+    }
     if row.standing.state == State::Done {
         super::staged::arrived(connection, row, now)?;
     }

@@ -70,6 +70,17 @@ impl Manifest {
         let written = self.file.flush();
         written.map_err(|error| io("write the list of files", &self.path, &error))
     }
+
+    /// Same as [`Manifest::flush`], and syncs the file. Called at the end of a session, so that a
+    /// power failure cannot remove outcomes of a session whose end is recorded.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn sync(&mut self) -> Result<()> {
+        self.flush()?;
+        let synced = self.file.get_ref().sync_data();
+        synced.map_err(|error| io("sync the list of files", &self.path, &error))
+    }
 }
 
 /// Adds a line break after a line that a crash has cut off. Readers then skip only that line.
@@ -86,7 +97,7 @@ fn end_torn_line(file: &mut File) -> std::io::Result<()> {
     Ok(())
 }
 
-fn path_of(folder: &Path, attempt: u32) -> PathBuf {
+pub(super) fn path_of(folder: &Path, attempt: u32) -> PathBuf {
     folder.join(format!("{attempt}.jsonl"))
 }
 
@@ -109,9 +120,14 @@ pub(super) fn folder_name(id: &str, number: Option<i64>) -> String {
 /// Separates the id from the number. Ids do not contain this character.
 const NUMBERED: char = '~';
 
-/// Removes lists of files whose transfer has no row. Such lists remain if a process was killed
-/// while it deleted a transfer. Called before any transfer runs.
-pub(super) fn sweep(connection: &Connection, folder: &Path) -> Result<()> {
+/// Removes lists of files whose transfer has no row, unless `is_needed` returns true for the name of
+/// their folder. Such lists remain if a process was killed while it deleted a transfer. Called before
+/// any transfer runs.
+pub(super) fn sweep(
+    connection: &Connection,
+    folder: &Path,
+    is_needed: impl Fn(&str) -> Result<bool>,
+) -> Result<()> {
     let failed = |error: std::io::Error| io("look up old lists of files", folder, &error);
     let mut statement = connection
         .prepare("SELECT 1 FROM transfers WHERE id = ?1 AND number = ?2")
@@ -132,7 +148,8 @@ pub(super) fn sweep(connection: &Connection, folder: &Path) -> Result<()> {
             None => id.to_owned(),
         };
         let is_known = statement.exists((id, number));
-        if !is_known.map_err(sql("look up old lists of files"))? {
+        let is_known = is_known.map_err(sql("look up old lists of files"))?;
+        if !is_known && !is_needed(&name)? {
             remove(&item.path());
         }
     }

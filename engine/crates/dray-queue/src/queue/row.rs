@@ -8,7 +8,8 @@ use crate::clock;
 use crate::promises::View;
 use dray_api::Timestamp;
 use dray_api::{
-    ErrorParts, PathError, Place, ProfileAnswer, Rates, Request, Route, StageWord, State, Transfer,
+    ErrorParts, PathError, Place, ProfileAnswer, Rates, ReceiptReference, Request, Route,
+    StageWord, State, Transfer,
 };
 use dray_core::rate::Class;
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
@@ -17,9 +18,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 
-/// The columns that [`Row::read`] reads, including the counters.
-pub(super) const SELECT: &str = "SELECT t.*, c.body AS counters FROM transfers t \
-                                 LEFT JOIN counters c ON c.transfer = t.id";
+/// The columns that [`Row::read`] reads, including the counters and the receipt.
+pub(super) const SELECT: &str = "SELECT t.*, c.body AS counters, r.id AS receipt, \
+    r.sequence AS receipt_sequence FROM transfers t LEFT JOIN counters c ON c.transfer = t.id \
+    LEFT JOIN receipts r ON r.run = t.seq";
 
 /// Every column, in the order of the values in [`Row::write`].
 const COLUMNS: [&str; 34] = [
@@ -120,6 +122,8 @@ pub(super) struct Row {
     /// True after a purge has removed the partial data.
     pub(super) is_purged: bool,
     pub(super) counters: Counters,
+    /// Receipt of the attempt. [`Row::write`] does not write it.
+    pub(super) receipt: Option<ReceiptReference>,
 }
 
 pub(super) fn unjson<T: DeserializeOwned>(text: &str) -> rusqlite::Result<T> {
@@ -171,6 +175,7 @@ impl Row {
             notices: Vec::new(),
             is_purged: false,
             counters: Counters::default(),
+            receipt: None,
         }
     }
 
@@ -185,6 +190,8 @@ impl Row {
         let counters: Option<String> = row.get("counters")?;
         let route: Option<String> = row.get("route")?;
         let claim: Option<String> = row.get("claim")?;
+        let receipt: Option<String> = row.get("receipt")?;
+        let sequence: Option<u64> = row.get("receipt_sequence")?;
         Ok(Self {
             id: text("id")?,
             seq: row.get("seq")?,
@@ -214,6 +221,8 @@ impl Row {
             notices: unjson(&text("notices")?)?,
             is_purged: row.get("purged")?,
             counters: counters.map_or(Ok(Counters::default()), |text| unjson(&text))?,
+            receipt: (receipt.zip(sequence))
+                .map(|(id, sequence)| ReceiptReference { id, sequence }),
         })
     }
 
@@ -403,6 +412,7 @@ impl Row {
             source: self.source,
             space: None,
             notices: run.map_or(self.notices, |run| run.notices.iter().cloned().collect()),
+            receipt: self.receipt,
         }
     }
 }

@@ -4,13 +4,13 @@ use super::change::{apply, forget};
 use super::ending::Ending;
 use super::input::{SessionInput, TicketHolder};
 use super::live::{self, Counters, Holds, Run};
-use super::manifest::{self, Manifest};
+use super::manifest::Manifest;
 use super::purges::{PurgeJob, PurgeReport};
 use super::row::{Row, SELECT, rows};
 use super::sqlite::{json, sql};
 use super::states::{Command, EndKind, Verdict, Wish, after_break, after_turned_away};
 use super::submit::unasked;
-use super::{Queue, not_found};
+use super::{Queue, not_found, receipts};
 use crate::clock;
 use dray_api::{RateLimitAnswer, Request, RetryWish, Route, State, Timestamp};
 use dray_core::lock::LockExt;
@@ -192,6 +192,9 @@ impl Queue {
             }
             let now = clock::now();
             let kind = settle(&mut row, ending, retry, now);
+            if kind == EndKind::Again {
+                receipts::broke(connection, &row, row.error.as_ref(), now)?;
+            }
             apply(connection, effects, &mut row, Command::End(kind), now)?;
             Ok(Some(row.standing.state))
         })?;
@@ -214,6 +217,9 @@ impl Queue {
             let found = rows(connection, &statement, ())?;
             for mut row in found.iter().cloned() {
                 let now = clock::now();
+                if row.standing.state == State::Active {
+                    receipts::broke(connection, &row, None, now)?;
+                }
                 apply(connection, effects, &mut row, Command::Interrupted, now)?;
             }
             Ok(found.len())
@@ -340,7 +346,7 @@ impl Queue {
             Ok(forgotten)
         })?;
         for row in &forgotten {
-            manifest::remove(&self.folder_of(row));
+            self.remove_lists(row);
         }
         Ok(forgotten.len())
     }

@@ -366,6 +366,29 @@ CREATE TABLE ticket_claims (
     claim_ended INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ",
+    // Adds the receipts, the ended attempts whose receipt is not written yet, and the sessions that
+    // broke off. `run` is the value of `seq` of an attempt, which no other attempt ever has.
+    "
+CREATE TABLE receipts (
+    sequence INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL UNIQUE,
+    id TEXT NOT NULL,
+    issued_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE receipts_due (
+    run INTEGER PRIMARY KEY,
+    folder TEXT NOT NULL,
+    ended TEXT NOT NULL
+) STRICT;
+CREATE TABLE breaks (
+    run INTEGER NOT NULL,
+    try INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    message TEXT NOT NULL,
+    PRIMARY KEY (run, try)
+) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Opens the database for writing. Creates it, or migrates it to the newest version, if necessary.

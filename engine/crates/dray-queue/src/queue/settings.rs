@@ -27,6 +27,8 @@ pub struct Settings {
     pub keep: Duration,
     /// Maximum number of ended transfers. The oldest ones are deleted first.
     pub keep_count: u64,
+    /// True if the data of a receipt is stored when an attempt of a transfer ends.
+    pub keeps_receipts: bool,
     /// The settings for promises.
     pub promises: promises::Settings,
     /// Recognizes the addresses of this endpoint in URLs. Used for rows of older versions.

@@ -113,7 +113,7 @@ fn take_all(
     connection
         .execute_batch("SAVEPOINT batch")
         .map_err(&failed)?;
-    let mut own = Effects::new(&effects.promises);
+    let mut own = Effects::new(&effects.promises, effects.keeps_receipts);
     let promising = match atomic {
         true => Promising::Together,
         false => Promising::Alone,

@@ -7,6 +7,7 @@ mod endings;
 mod files;
 mod list;
 mod lookups;
+mod receipts;
 mod routes;
 mod secrets;
 mod staging;
@@ -40,6 +41,7 @@ fn settings(state: &Path) -> Settings {
         },
         keep: Duration::from_secs(30 * 86_400),
         keep_count: 5,
+        keeps_receipts: false,
         promises: promise_settings(None),
         is_own: Arc::new(|address| address.starts_with("a.example:")),
     }

@@ -22,6 +22,7 @@ pub(super) fn renew(connection: &Connection, row: &mut Row, now: Timestamp) -> R
     row.notices.clear();
     row.is_purged = false;
     row.counters = Counters::default();
+    row.receipt = None;
     staged::begins_anew(connection, &row.id)
 }
 

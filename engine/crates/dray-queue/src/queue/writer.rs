@@ -2,6 +2,7 @@
 //! one sync of the disk. Each write has its own savepoint: if it fails, the other writes stay.
 
 use super::connections::{Readers, Stuck};
+use super::receipts::Signal;
 use super::sqlite::sql;
 use super::tally::Tally;
 use crate::events::Hub;
@@ -55,6 +56,8 @@ pub(super) struct Effects {
     pub(super) changes: Vec<TransferId>,
     /// The states in which transfers ended.
     pub(super) ended: Vec<State>,
+    /// True if ended attempts get receipts.
+    pub(super) keeps_receipts: bool,
 }
 
 type Reply = Box<dyn FnOnce(Result<()>) + Send>;
@@ -77,6 +80,8 @@ pub(super) struct Context {
     pub(super) flush: Flush,
     pub(super) promises: Arc<Promises>,
     pub(super) tally: Arc<Tally>,
+    /// Wakes the thread that writes receipts. `None` if ended attempts get no receipts.
+    pub(super) due: Option<Arc<Signal>>,
 }
 
 impl Writer {
@@ -210,7 +215,7 @@ fn write_group(
     let mut is_promised = true;
     let failed = sql("write to the queue");
     let mut replies = Vec::with_capacity(group.len());
-    let mut effects = Effects::new(&context.promises);
+    let mut effects = Effects::new(&context.promises, context.due.is_some());
     let mut is_promised_else = false;
     let begun = connection.execute_batch("BEGIN IMMEDIATE");
     stuck.note(&begun);
@@ -226,7 +231,7 @@ fn write_group(
             replies.push(job(None).1);
             continue;
         }
-        let mut own = Effects::new(&context.promises);
+        let mut own = Effects::new(&context.promises, context.due.is_some());
         context.promises.mark();
         let opened = connection.execute_batch("SAVEPOINT job").map_err(&failed);
         let (is_kept, reply) = job(Some((connection, &mut own)));
@@ -296,9 +301,10 @@ fn savepoint(connection: &Connection, work: impl FnOnce() -> Result<()>) -> Resu
 }
 
 impl Effects {
-    pub(super) fn new(promises: &Arc<Promises>) -> Self {
+    pub(super) fn new(promises: &Arc<Promises>, keeps_receipts: bool) -> Self {
         Self {
             promises: Arc::clone(promises),
+            keeps_receipts,
             events: Vec::new(),
             is_woken: false,
             has_purges: false,
@@ -320,6 +326,9 @@ impl Effects {
     /// Publishes the effects of a committed write. A listener must not receive an event that a
     /// crash could still undo.
     fn tell(self, context: &Context) {
+        if let Some(due) = context.due.as_ref().filter(|_| !self.ended.is_empty()) {
+            due.notify();
+        }
         for state in self.ended {
             context.tally.transfer_ended(state);
         }

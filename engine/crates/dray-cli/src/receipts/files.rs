@@ -1,0 +1,154 @@
+//! Compares files on disk with the list of a receipt: size and checksums, computed again.
+
+use super::{each_line, failed, first_line, open, unreadable};
+use crate::exit::{Exit, Stop};
+use dray_api::api_path;
+use dray_core::checksum::Summer;
+use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use dray_receipt::{FileLine, Head};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Maximum number of differences in the error.
+const DIFFERENCES_MAX: usize = 5;
+
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// The result of a comparison without differences.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Compared {
+    /// Number of compared files.
+    pub(super) compared: u64,
+    /// Number of files among them without a checksum in the receipt. Only their sizes are compared.
+    pub(super) by_size: u64,
+}
+
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sums = self.compared - self.by_size;
+        write!(f, "{sums} files match in size and checksum")?;
+        if self.by_size > 0 {
+            write!(
+                f,
+                "; {} files match in size, and the receipt has no checksum for them",
+                self.by_size
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Compares the files below `place` with the list of a verified receipt.
+pub(super) fn compare(receipt: &Path, place: &Path, head: &Head) -> Result<Compared, Stop> {
+    let mut compared = Compared::default();
+    let mut differences = Vec::new();
+    let mut count = 0u64;
+    for (path, line) in last_lines(receipt).map_err(|error| failed(receipt, error))? {
+        if line.state != "done" {
+            continue;
+        }
+        let file = place_of(place, &path, head).map_err(|error| failed(receipt, error))?;
+        match difference(&file, &line) {
+            Ok(None) => {
+                compared.compared += 1;
+                compared.by_size += u64::from(line.adler32.is_none() && line.crc32c.is_none());
+            }
+            Ok(Some(words)) => {
+                count += 1;
+                if differences.len() < DIFFERENCES_MAX {
+                    differences.push(format!("{} {words}", file.display()));
+                }
+            }
+            Err(error) => return Err(unreadable(&file, &error).into()),
+        }
+    }
+    if count == 0 {
+        return Ok(compared);
+    }
+    let error = Error::new(ErrorKind::ChecksumMismatch, End::Here, "verify the files");
+    Err(Stop {
+        exit: Exit::SomeFailed,
+        error: error
+            .cause(format!(
+                "{count} files differ from the receipt: {}",
+                differences.join("; ")
+            ))
+            .remedy("transfer the files again, or restore them from a backup"),
+    })
+}
+
+/// Returns the last line of each path. A path has several lines if several sessions report it, and
+/// the last line is its outcome.
+fn last_lines(receipt: &Path) -> Result<Vec<(String, FileLine)>> {
+    let mut reader = open(receipt)?;
+    first_line(receipt, &mut reader)?;
+    let mut found: HashMap<String, FileLine> = HashMap::new();
+    each_line(receipt, &mut reader, |line| {
+        let line = FileLine::parse(line)?;
+        found.insert(line.path.clone(), line);
+        Ok(())
+    })?;
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(found)
+}
+
+/// Returns the place of a file. If the receipt is about one file and `place` is a file, this file.
+fn place_of(place: &Path, path: &str, head: &Head) -> Result<PathBuf> {
+    if head.list.lines == 1 && place.is_file() {
+        return Ok(place.to_owned());
+    }
+    let bytes = api_path::decode(path)?;
+    let path = RelPath::parse(&bytes)?;
+    Ok(place.join(OsStr::from_bytes(path.as_bytes())))
+}
+
+/// Returns the difference between a file and its line, in words.
+fn difference(path: &Path, line: &FileLine) -> std::io::Result<Option<String>> {
+    let state = match std::fs::symlink_metadata(path) {
+        Ok(state) => state,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Some("is missing".to_owned()));
+        }
+        Err(error) => return Err(error),
+    };
+    if !state.is_file() {
+        return Ok(Some("is not a file".to_owned()));
+    }
+    if line.size.is_some_and(|size| size != state.len()) {
+        return Ok(Some(format!(
+            "has {} bytes instead of {}",
+            state.len(),
+            line.size.unwrap_or_default()
+        )));
+    }
+    if line.adler32.is_none() && line.crc32c.is_none() {
+        return Ok(None);
+    }
+    let mut file = File::open(path)?;
+    let mut summer = Summer::new();
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            break;
+        }
+        summer.update(buffer.get(..read).unwrap_or_default());
+    }
+    let sums = summer.finish();
+    for (name, signed, found) in [
+        ("crc32c", &line.crc32c, sums.crc32c),
+        ("adler32", &line.adler32, sums.adler32),
+    ] {
+        let found = format!("{found:08x}");
+        if let Some(signed) = signed.as_ref().filter(|signed| **signed != found) {
+            return Ok(Some(format!("has the {name} {found} instead of {signed}")));
+        }
+    }
+    Ok(None)
+}

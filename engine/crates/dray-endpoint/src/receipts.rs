@@ -1,0 +1,276 @@
+//! Writes the receipts of ended transfers, one after the other, on a thread of its own.
+//!
+//! The queue stores the data of a receipt in the transaction that ends an attempt, and deletes this
+//! data when the receipt is recorded. Between the two, the thread writes the receipt to a temporary
+//! file, syncs the file, and gives it its final name. After a crash, the next start finds either no
+//! file, or a whole file that is not recorded yet. It records this file, so the chain of the
+//! receipts never has two receipts with the same number.
+//!
+//! Not for: the format and the checks of receipts (`dray_receipt`).
+
+mod content;
+mod folder;
+mod keys;
+
+use crate::receipts::folder::Folder;
+use dray_api::{ReceiptKeys, ReceiptReference, Timestamp};
+use dray_config::Config;
+use dray_core::{Result, Status};
+use dray_queue::{DueReceipt, Queue, WrittenReceipt, clock};
+use dray_receipt::{
+    CHECKPOINT_TYPE, Chain, Checkpoint, Head, KeyRing, RECEIPT_TYPE, SigningKey, id_of, sign,
+    verify,
+};
+use std::fs::File;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Interval at which the thread looks for ended attempts, even if no attempt wakes it.
+const LOOK_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Interval between two removals of old receipts.
+const REMOVE_INTERVAL: Duration = Duration::from_secs(3_600);
+
+/// Time after a failed write before the next one.
+const WRITE_AGAIN: Duration = Duration::from_secs(5);
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// The receipts of an endpoint.
+pub struct Receipts {
+    folder: Folder,
+    key: SigningKey,
+    keys: KeyRing,
+    queue: Arc<Queue>,
+    name: String,
+    /// Age at which a receipt is removed. `None` to keep all receipts.
+    keep: Option<Duration>,
+}
+
+impl Receipts {
+    /// Opens the folder of the receipts, reads or makes the key, and records the receipts that a
+    /// crash has left unrecorded. Returns `None` if the configuration turns receipts off.
+    ///
+    /// # Errors
+    /// Errors of the file system and of the queue. The errors of a key that cannot be read. The
+    /// errors of a receipt that does not belong to the chain.
+    pub fn open(config: &Config, queue: &Arc<Queue>) -> Result<Option<Arc<Self>>> {
+        if !config.receipts.enabled {
+            return Ok(None);
+        }
+        let folder = Folder::open(&config.receipts_folder())?;
+        let (key, keys) = keys::open(&folder)?;
+        let keep = Some(config.receipts.keep_days).filter(|days| *days > 0);
+        let receipts = Self {
+            folder,
+            key,
+            keys,
+            queue: Arc::clone(queue),
+            name: config.name.clone(),
+            keep: keep.map(|days| DAY.saturating_mul(days)),
+        };
+        receipts.recover()?;
+        Ok(Some(Arc::new(receipts)))
+    }
+
+    /// Returns the public keys and the newest receipt.
+    ///
+    /// # Errors
+    /// Errors of the queue.
+    pub fn public(&self) -> Result<ReceiptKeys> {
+        let keys = self.keys.jwks()["keys"].as_array().cloned();
+        Ok(ReceiptKeys {
+            keys: keys.unwrap_or_default(),
+            last: self.queue.last_receipt()?,
+        })
+    }
+
+    /// Opens a receipt.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn file(&self, receipt: &ReceiptReference) -> Result<File> {
+        self.folder.file(receipt.sequence)
+    }
+
+    /// Returns the head of a receipt as it is signed, without the line break.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn head(&self, receipt: &ReceiptReference) -> Result<String> {
+        self.folder.head(receipt.sequence)
+    }
+
+    /// Writes receipts until `is_stopping` returns true.
+    pub fn run(&self, is_stopping: &dyn Fn() -> bool) {
+        let mut removed: Option<Instant> = None;
+        while !is_stopping() {
+            match self.write_all(is_stopping) {
+                Ok(()) => self.queue.await_receipts(LOOK_INTERVAL),
+                Err(error) => {
+                    tracing::error!("cannot write a receipt, trying again: {error}");
+                    self.queue.await_receipts(WRITE_AGAIN);
+                }
+            }
+            if removed.is_none_or(|at| at.elapsed() >= REMOVE_INTERVAL) {
+                removed = Some(Instant::now());
+                if let Err(error) = self.remove_old(clock::now()) {
+                    tracing::error!("cannot remove old receipts: {error}");
+                }
+            }
+        }
+    }
+
+    /// Ends [`Receipts::run`] soon.
+    pub fn wake(&self) {
+        self.queue.end_await_receipts();
+    }
+
+    /// Writes and records the receipts of all ended attempts.
+    fn write_all(&self, is_stopping: &dyn Fn() -> bool) -> Result<()> {
+        loop {
+            let due = self.queue.receipts_due()?;
+            if due.is_empty() || is_stopping() {
+                return Ok(());
+            }
+            let mut last = self.queue.last_receipt()?;
+            if self
+                .folder
+                .has(last.as_ref().map_or(0, |last| last.sequence) + 1)
+            {
+                // An earlier write failed after the file had its name.
+                self.recover()?;
+                continue;
+            }
+            let mut written = Vec::with_capacity(due.len());
+            for one in &due {
+                if is_stopping() {
+                    break;
+                }
+                match self.write(one, last.as_ref()) {
+                    Ok(new) => {
+                        last = Some(new.receipt.clone());
+                        written.push(new);
+                    }
+                    Err(error) => {
+                        // Record the receipts that are already written before the next try.
+                        self.queue.receipts_written(written)?;
+                        return Err(error);
+                    }
+                }
+            }
+            self.queue.receipts_written(written)?;
+        }
+    }
+
+    /// Writes one receipt.
+    fn write(&self, due: &DueReceipt, last: Option<&ReceiptReference>) -> Result<WrittenReceipt> {
+        let issued_at = clock::now();
+        let sequence = last.map_or(0, |last| last.sequence) + 1;
+        let mut head = content::head(due, &self.name, issued_at);
+        head.sequence = sequence;
+        head.previous = last.map(|last| last.id.clone());
+        head.list = content::describe(&due.list)?;
+        let line = sign(&self.key, RECEIPT_TYPE, &head)?;
+        let id = id_of(&line);
+        self.folder.write_receipt(sequence, |file| {
+            use std::io::Write;
+            file.write_all(line.as_bytes())?;
+            file.write_all(b"\n")?;
+            content::copy(&due.list, file)
+        })?;
+        Ok(WrittenReceipt {
+            run: due.run,
+            receipt: ReceiptReference { id, sequence },
+            issued_at,
+        })
+    }
+
+    /// Records the receipts whose files follow the last recorded receipt.
+    fn recover(&self) -> Result<()> {
+        self.folder.remove_temporary()?;
+        let mut last = self.queue.last_receipt()?;
+        if last.is_none() {
+            // The state of the queue is new, and the folder may be old.
+            last = self.checkpoint()?.map(|point| ReceiptReference {
+                id: point.id,
+                sequence: point.sequence,
+            });
+        }
+        let mut chain = match last {
+            Some(last) => Chain::after(last.sequence, last.id),
+            None => Chain::default(),
+        };
+        loop {
+            let sequence = chain.last().map_or(0, |(sequence, _)| sequence) + 1;
+            if !self.folder.has(sequence) {
+                return Ok(());
+            }
+            let line = self.folder.head(sequence)?;
+            let (head, _) = verify::<Head>(&line, RECEIPT_TYPE, &self.keys)
+                .map_err(|error| self.folder.of_file(sequence, error))?;
+            let id = id_of(&line);
+            chain
+                .add(&head, &id)
+                .map_err(|error| self.folder.of_file(sequence, error))?;
+            let due = self.queue.receipts_due()?;
+            let run = due.iter().find(|due| content::is_of(&head, due));
+            // A receipt without data in the queue: the queue was restored from an old backup.
+            let run = run.map_or(-i64::try_from(sequence).unwrap_or(i64::MAX), |due| due.run);
+            let issued_at = Timestamp::parse(&head.issued_at).unwrap_or_else(clock::now);
+            self.queue.receipts_written(vec![WrittenReceipt {
+                run,
+                receipt: ReceiptReference { id, sequence },
+                issued_at,
+            }])?;
+        }
+    }
+
+    fn checkpoint(&self) -> Result<Option<Checkpoint>> {
+        let Some(line) = self.folder.checkpoint()? else {
+            return Ok(None);
+        };
+        let (point, _) = verify(&line, CHECKPOINT_TYPE, &self.keys)?;
+        Ok(Some(point))
+    }
+
+    /// Removes the receipts that are older than the configured time, except the newest receipt. The
+    /// checkpoint is on the disk before the first receipt is removed.
+    fn remove_old(&self, now: Timestamp) -> Result<()> {
+        let Some(keep) = self.keep else {
+            return Ok(());
+        };
+        let Some(last) = self.queue.last_receipt()? else {
+            return Ok(());
+        };
+        let old = self.queue.receipts_before(now.before(keep))?;
+        let old = old.map_or(0, |old| old.min(last.sequence.saturating_sub(1)));
+        if old == 0 {
+            return Ok(());
+        }
+        // A crash between the removal and its record leaves records without files.
+        if self.folder.has(old) {
+            let point = Checkpoint {
+                sequence: old,
+                id: id_of(&self.folder.head(old)?),
+                issued_at: now.to_string(),
+            };
+            let line = sign(&self.key, CHECKPOINT_TYPE, &point)?;
+            self.folder.write_checkpoint(&line)?;
+        }
+        self.folder.remove_to(old)?;
+        self.queue.receipts_removed(old)
+    }
+}
+
+/// Returns the error for a receipt that is not written yet.
+pub(crate) fn not_written_yet() -> dray_core::Error {
+    use dray_core::{End, Error, ErrorKind};
+    Error::new(ErrorKind::Busy, End::Here, "read the receipt")
+        .cause("the transfer has ended, and the endpoint has not written the receipt yet")
+        .remedy("try again in a moment; if the receipt is still missing, see the endpoint's log")
+        .status(Status::Temporary)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,344 @@
+//! Receipts: the attempts whose receipt must be written, and the chain of written receipts.
+//!
+//! The transaction that ends an attempt also stores the data of its receipt (`receipts_due`). So a
+//! crash after the end loses no receipt, and neither a new attempt nor the deletion of the transfer
+//! changes the data. The endpoint writes the receipts one after the other, and then records them
+//! (`receipts`). The newest recorded receipt is the end of the chain.
+
+use super::actor::Actor;
+use super::manifest;
+use super::row::{Row, to_sql, unjson};
+use super::sqlite::{json, sql};
+use super::{Queue, TRANSFERS, not_found};
+use crate::clock;
+use crate::promises::View;
+use dray_api::{ErrorParts, ReceiptReference, Timestamp, Transfer};
+use dray_core::lock::LockExt;
+use dray_core::{Result, TransferId};
+use rusqlite::{Connection, OptionalExtension};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Maximum number of broken sessions that a receipt names. `tries` counts all sessions.
+const BREAKS_MAX: u32 = 100;
+
+/// Maximum number of receipts that are read or recorded at once.
+pub const RECEIPTS_MAX: u32 = 64;
+
+/// A session that broke off.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrokenSession {
+    /// Number of the session within its attempt.
+    pub number: u32,
+    /// Time of the break.
+    pub at: Timestamp,
+    /// Kind of the error, or `interrupted` if the endpoint's process ended.
+    pub kind: String,
+    /// The error in words.
+    pub message: String,
+}
+
+/// An ended attempt whose receipt is not written yet.
+#[derive(Debug, Clone)]
+pub struct DueReceipt {
+    /// Number of the attempt. No other attempt of any transfer ever has this number.
+    pub run: i64,
+    /// File with the outcomes of the attempt's files. It may not exist.
+    pub list: PathBuf,
+    /// The transfer at the end of the attempt.
+    pub transfer: Transfer,
+    /// The sessions that broke off.
+    pub breaks: Vec<BrokenSession>,
+}
+
+/// A written receipt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenReceipt {
+    /// Number of the attempt.
+    pub run: i64,
+    /// Sequence number and id of the receipt.
+    pub receipt: ReceiptReference,
+    /// Time at which the receipt was written.
+    pub issued_at: Timestamp,
+}
+
+/// The receipt of a transfer's last attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReceiptState {
+    /// The receipt is written.
+    Written(ReceiptReference),
+    /// The attempt has ended, and the receipt is not written yet.
+    Due,
+    /// There is no receipt.
+    Missing,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Ended {
+    transfer: Transfer,
+    breaks: Vec<BrokenSession>,
+}
+
+/// Wakes the thread that writes receipts.
+#[derive(Debug, Default)]
+pub(super) struct Signal {
+    is_due: Mutex<bool>,
+    due: Condvar,
+}
+
+impl Signal {
+    pub(super) fn notify(&self) {
+        *self.is_due.lock_unpoisoned() = true;
+        self.due.notify_all();
+    }
+
+    fn wait(&self, wait: Duration) {
+        let mut is_due = self.is_due.lock_unpoisoned();
+        if !*is_due {
+            let waited = self.due.wait_timeout(is_due, wait);
+            is_due = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *is_due = false;
+    }
+}
+
+/// Records that a session of an attempt broke off.
+pub(super) fn broke(
+    connection: &Connection,
+    row: &Row,
+    error: Option<&ErrorParts>,
+    now: Timestamp,
+) -> Result<()> {
+    if row.tries > BREAKS_MAX {
+        return Ok(());
+    }
+    let (kind, message) = match error {
+        Some(error) => (error.kind.as_str(), error.message.as_str()),
+        None => (
+            "interrupted",
+            "the process of the endpoint ended during the session",
+        ),
+    };
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO breaks VALUES (?1, ?2, ?3, ?4, ?5)")
+        .and_then(|mut statement| {
+            statement.execute((row.seq, row.tries, now.as_ms(), kind, message))
+        })
+        .map_err(sql("record the end of a session"))?;
+    Ok(())
+}
+
+/// Stores the data of the receipt of an attempt that has just ended.
+pub(super) fn ended(connection: &Connection, row: &Row, is_kept: bool) -> Result<()> {
+    let failed = sql("store the data of the receipt");
+    let breaks = breaks(connection, row.seq).map_err(&failed)?;
+    connection
+        .prepare_cached("DELETE FROM breaks WHERE run = ?1")
+        .and_then(|mut statement| statement.execute([row.seq]))
+        .map_err(&failed)?;
+    if !is_kept {
+        return Ok(());
+    }
+    let transfer = row.clone().view(None, View::default(), clock::now());
+    let ended = json(&Ended { transfer, breaks })?;
+    let folder = manifest::folder_name(&row.id, row.number);
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO receipts_due VALUES (?1, ?2, ?3)")
+        .and_then(|mut statement| statement.execute((row.seq, folder, ended)))
+        .map_err(&failed)?;
+    Ok(())
+}
+
+fn breaks(connection: &Connection, run: i64) -> rusqlite::Result<Vec<BrokenSession>> {
+    let mut statement =
+        connection.prepare_cached("SELECT try, at, kind, message FROM breaks WHERE run = ?1")?;
+    let found = statement.query_map([run], |row| {
+        Ok(BrokenSession {
+            number: row.get(0)?,
+            at: Timestamp::from_ms(row.get(1)?),
+            kind: row.get(2)?,
+            message: row.get(3)?,
+        })
+    })?;
+    found.collect()
+}
+
+/// Returns true if the lists of files in a folder are still needed for a receipt.
+pub(super) fn needs_folder(connection: &Connection, folder: &str) -> Result<bool> {
+    connection
+        .prepare_cached("SELECT 1 FROM receipts_due WHERE folder = ?1")
+        .and_then(|mut statement| statement.exists([folder]))
+        .map_err(sql("look up the receipts that are due"))
+}
+
+fn last(connection: &Connection) -> rusqlite::Result<Option<ReceiptReference>> {
+    let mut statement = connection
+        .prepare_cached("SELECT sequence, id FROM receipts ORDER BY sequence DESC LIMIT 1")?;
+    let found = statement.query_row([], |row| {
+        Ok(ReceiptReference {
+            sequence: row.get(0)?,
+            id: row.get(1)?,
+        })
+    });
+    found.optional()
+}
+
+impl Queue {
+    /// Waits until an attempt ends, but at most `wait`.
+    pub fn await_receipts(&self, wait: Duration) {
+        self.due.wait(wait);
+    }
+
+    /// Ends a wait of [`Queue::await_receipts`].
+    pub fn end_await_receipts(&self) {
+        self.due.notify();
+    }
+
+    /// Returns ended attempts whose receipt is not written yet, the oldest first, at most
+    /// [`RECEIPTS_MAX`].
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn receipts_due(&self) -> Result<Vec<DueReceipt>> {
+        let failed = sql("look up the receipts that are due");
+        let lists = self.folder.join(TRANSFERS);
+        self.read(|connection| {
+            let mut statement = connection
+                .prepare_cached("SELECT run, folder, ended FROM receipts_due ORDER BY run LIMIT ?1")
+                .map_err(&failed)?;
+            let found = statement.query_map([RECEIPTS_MAX], |row| {
+                let (folder, ended): (String, String) = (row.get(1)?, row.get(2)?);
+                let Ended { transfer, breaks } = unjson(&ended)?;
+                Ok(DueReceipt {
+                    run: row.get(0)?,
+                    list: manifest::path_of(&lists.join(folder), transfer.attempt),
+                    transfer,
+                    breaks,
+                })
+            });
+            found.and_then(Iterator::collect).map_err(&failed)
+        })
+    }
+
+    /// Returns the newest recorded receipt.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn last_receipt(&self) -> Result<Option<ReceiptReference>> {
+        self.read(|connection| last(connection).map_err(sql("look up the last receipt")))
+    }
+
+    /// Records written receipts, in the order of their sequence numbers. Removes the lists of files
+    /// of deleted transfers, which were kept for their receipts.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn receipts_written(&self, written: Vec<WrittenReceipt>) -> Result<()> {
+        let unused = self.write(move |connection, _| {
+            let failed = sql("record the receipts");
+            let mut unused = Vec::new();
+            for one in &written {
+                let folder = record(connection, one).map_err(&failed)?;
+                if let Some(folder) = folder {
+                    unused.push(folder);
+                }
+            }
+            Ok(unused)
+        })?;
+        for folder in unused {
+            manifest::remove(&self.folder.join(TRANSFERS).join(folder));
+        }
+        Ok(())
+    }
+
+    /// Deletes the records of receipts that were removed because of their age: those with sequence
+    /// numbers up to `sequence`, except the newest receipt.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn receipts_removed(&self, sequence: u64) -> Result<()> {
+        self.write(move |connection, _| {
+            connection
+                .prepare_cached(
+                    "DELETE FROM receipts WHERE sequence <= ?1
+                     AND sequence < (SELECT MAX(sequence) FROM receipts)",
+                )
+                .and_then(|mut statement| statement.execute([sequence]))
+                .map_err(sql("delete the records of old receipts"))?;
+            Ok(())
+        })
+    }
+
+    /// Returns the sequence number of the newest receipt that was written before `before`.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn receipts_before(&self, before: Timestamp) -> Result<Option<u64>> {
+        self.read(|connection| {
+            connection
+                .prepare_cached("SELECT MAX(sequence) FROM receipts WHERE issued_at < ?1")
+                .and_then(|mut statement| statement.query_row([before.as_ms()], |row| row.get(0)))
+                .map_err(sql("look up old receipts"))
+        })
+    }
+
+    /// Returns the receipt of a transfer's last attempt.
+    ///
+    /// # Errors
+    /// `NotFound` if the transfer does not exist, or belongs to another owner.
+    pub fn receipt_of(&self, caller: &Actor, id: &str) -> Result<ReceiptState> {
+        self.read(|connection| {
+            let row = Row::find(connection, id)?.filter(|row| caller.sees(&row.owner));
+            let row = row.ok_or_else(|| not_found(id))?;
+            if let Some(receipt) = row.receipt {
+                return Ok(ReceiptState::Written(receipt));
+            }
+            let is_due = connection
+                .prepare_cached("SELECT 1 FROM receipts_due WHERE run = ?1")
+                .and_then(|mut statement| statement.exists([row.seq]))
+                .map_err(sql("look up the receipts that are due"))?;
+            Ok(match is_due {
+                true => ReceiptState::Due,
+                false => ReceiptState::Missing,
+            })
+        })
+    }
+
+    /// Removes the lists of files of a deleted transfer, unless a receipt still needs the lists.
+    pub(super) fn remove_lists(&self, row: &Row) {
+        let folder = manifest::folder_name(&row.id, row.number);
+        // After an error the lists stay, and the next start removes them.
+        if let Ok(false) = self.read(|connection| needs_folder(connection, &folder)) {
+            manifest::remove(&self.folder_of(row));
+        }
+    }
+}
+
+/// Records one receipt. Returns the folder of its list if no row and no other receipt needs it.
+fn record(connection: &Connection, written: &WrittenReceipt) -> rusqlite::Result<Option<String>> {
+    let receipt = &written.receipt;
+    connection
+        .prepare_cached("INSERT INTO receipts VALUES (?1, ?2, ?3, ?4)")?
+        .execute((
+            receipt.sequence,
+            written.run,
+            &receipt.id,
+            written.issued_at.as_ms(),
+        ))?;
+    let due: Option<(String, String)> = connection
+        .prepare_cached("DELETE FROM receipts_due WHERE run = ?1 RETURNING folder, ended")?
+        .query_row([written.run], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((folder, ended)) = due else {
+        return Ok(None);
+    };
+    let id = unjson::<Ended>(&ended)?.transfer.id;
+    let row = TransferId::new(id.as_str())
+        .and_then(|id| Row::find(connection, id.as_str()))
+        .map_err(to_sql)?;
+    let is_row = row.is_some_and(|row| manifest::folder_name(&row.id, row.number) == folder);
+    let is_needed = is_row || needs_folder(connection, &folder).map_err(to_sql)?;
+    Ok((!is_needed).then_some(folder))
+}

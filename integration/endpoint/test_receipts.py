@@ -1,0 +1,287 @@
+"""Receipts of real transfers, verified by programs that share no code with dray.
+
+:func:`check` and :func:`check_chain` are written from docs/reference/receipts.md alone. They use
+the package ``cryptography``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import subprocess
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from dray.client import Place, Request, Retry, Selection
+from dray.errors import DrayError
+from integration.endpoint.scene import CALLS, words
+from integration.harness import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from dray.client import Client
+    from dray.testing.endpoints import Endpoint
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+RECEIPT = "dray-receipt+1"
+CHECKPOINT = "dray-receipt-checkpoint+1"
+FILES = 30
+
+
+# --- an independent verifier ----------------------------------------------------------------------
+
+
+def decoded(text: str) -> bytes:
+    """Decode base64url without padding."""
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def check_line(line: bytes, keys: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Verify a signed line. Return its payload."""
+    header, payload, signature = line.decode("ascii").split(".")
+    fields = json.loads(decoded(header))
+    assert fields["alg"] == "EdDSA"
+    assert fields["typ"] == kind
+    [key] = [key for key in keys["keys"] if key["kid"] == fields["kid"]]
+    public = Ed25519PublicKey.from_public_bytes(decoded(key["x"]))
+    public.verify(decoded(signature), f"{header}.{payload}".encode("ascii"))
+    read = json.loads(decoded(payload))
+    assert isinstance(read, dict)
+    return read
+
+
+def check(receipt: bytes, keys: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Verify a receipt. Return its head and its files."""
+    line, _, rest = receipt.partition(b"\n")
+    head = check_line(line, keys, RECEIPT)
+    assert head["list"]["digest"] == "sha256:" + hashlib.sha256(rest).hexdigest()
+    assert head["list"]["bytes"] == len(rest)
+    assert head["list"]["lines"] == rest.count(b"\n")
+    return head, [json.loads(line) for line in rest.splitlines()]
+
+
+def id_of(receipt: bytes) -> str:
+    """Return the id of a receipt."""
+    return "sha256:" + hashlib.sha256(receipt.partition(b"\n")[0]).hexdigest()
+
+
+def check_chain(folder: Path) -> list[dict[str, Any]]:
+    """Verify all receipts of a folder and their chain. Return the heads."""
+    keys = json.loads((folder / "keys.json").read_text())
+    previous, sequence = None, 0
+    heads = []
+    for path in sorted(folder.glob("*.receipt")):
+        receipt = path.read_bytes()
+        head, _ = check(receipt, keys)
+        assert (head["sequence"], head["previous"]) == (sequence + 1, previous), path
+        sequence, previous = head["sequence"], id_of(receipt)
+        heads.append(head)
+    return heads
+
+
+# --- scenes ---------------------------------------------------------------------------------------
+
+
+def store(endpoint: Endpoint) -> Path:
+    """Return the folder of an endpoint's receipts."""
+    [key] = endpoint.folder.rglob("receipts/key.pem")
+    return key.parent
+
+
+def copy(client: Client, id: str, **more: Any) -> Any:  # noqa: ANN401
+    """Copy the tree within an endpoint. Return the transfer with its receipt."""
+    request = Request(
+        "/data/tree", f"/data/{id}/", id=id, selection=Selection(recursive=True), **more
+    )
+    client.submit(request)
+    client.wait(id, timeout_seconds=60)
+    client.receipt(id, files=False)
+    return client.transfer(id)
+
+
+def dray(endpoint: Endpoint, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run ``dray receipt``."""
+    return subprocess.run(
+        [endpoint.program, "receipt", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def site(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
+    """Return an endpoint with a tree."""
+    endpoint = start_endpoint("site")
+    tree.make_tree(endpoint.root("tree"), FILES, seed=5)
+    return endpoint
+
+
+# --- tests ----------------------------------------------------------------------------------------
+
+
+def test_an_independent_program_verifies_a_receipt(site: Endpoint) -> None:
+    with site.client(policy=CALLS) as client:
+        done = copy(client, "one")
+        receipt = client.receipt("one").encode()
+        keys = client.receipt_keys()
+    assert done.state == "done", words(done)
+    jwks = {"keys": list(keys.keys)}
+    head, files = check(receipt, jwks)
+    assert done.receipt == keys.last
+    assert done.receipt is not None
+    assert done.receipt.id == id_of(receipt)
+    assert head["transfer"]["id"] == "one"
+    assert head["transfer"]["state"] == "done"
+    assert head["bytes"]["durable"] == done.bytes.durable
+    entries = tree.describe(site.root("tree")).values()
+    wanted = [entry for entry in entries if entry.kind == "file"]
+    assert len(files) == len(wanted) == head["files"]["done"]
+    assert sum(file["size"] for file in files) == sum(entry.size for entry in wanted)
+    # The signature covers the head, and the head covers the list.
+    for at in (0, len(receipt) // 3, receipt.index(b"\n") - 1, receipt.index(b"\n") + 9):
+        changed = bytearray(receipt)
+        changed[at] ^= 1
+        with pytest.raises((AssertionError, InvalidSignature, ValueError)):
+            check(bytes(changed), jwks)
+
+
+def test_the_program_verifies_receipt_chain_and_files(site: Endpoint, tmp_path: Path) -> None:
+    with site.client(policy=CALLS) as client:
+        first = copy(client, "one")
+        copy(client, "two")
+        (tmp_path / "two.receipt").write_text(client.receipt("two"))
+    folder, receipt = store(site), tmp_path / "two.receipt"
+    heads = check_chain(folder)
+    assert [head["transfer"]["id"] for head in heads] == ["one", "two"]
+    head = heads[1]
+    copies = site.root("two")
+    words: list[str | Path] = ["verify", receipt, "--chain", folder, "--files", copies]
+    done = dray(site, *words)
+    assert done.returncode == 0, done.stderr
+    assert f"files: {head['files']['done']} files match in size and checksum" in done.stdout
+    shown = dray(site, "show", receipt)
+    assert "transfer two" in shown.stdout
+    assert "not checked" in shown.stderr
+    # A changed file with an unchanged size.
+    [victim] = [
+        path for path in sorted(copies.rglob("*")) if path.is_file() and path.stat().st_size
+    ][:1]
+    data = bytearray(victim.read_bytes())
+    data[0] ^= 1
+    victim.write_bytes(data)
+    failed = dray(site, *words)
+    assert failed.returncode == 1
+    assert victim.name in failed.stderr
+    assert "crc32c" in failed.stderr or "adler32" in failed.stderr
+    victim.unlink()
+    assert "is missing" in dray(site, *words).stderr
+    # The first receipt is exchanged for one with another key, and then removed.
+    original = (folder / "000000000001.receipt").read_bytes()
+    (folder / "000000000001.receipt").unlink()
+    cut = dray(site, "verify", "--chain", folder)
+    assert (cut.returncode, cut.stdout) == (1, "")
+    assert "missing" in cut.stderr
+    (folder / "000000000001.receipt").write_bytes(original[:-1])
+    truncated = dray(site, "verify", "--chain", folder)
+    assert truncated.returncode == 1
+    assert "bytes" in truncated.stderr
+    (folder / "000000000001.receipt").write_bytes(original)
+    wrong = dray(site, "verify", "--chain", folder, "--last", first.receipt.id)
+    assert wrong.returncode == 1
+    assert "newest" in wrong.stderr
+
+
+def test_every_kind_of_end_has_a_receipt(site: Endpoint) -> None:
+    with site.client(policy=CALLS) as client:
+        copy(client, "done")
+        request = Request("/data/none", "/data/x", id="failed", retry=Retry(tries=0))
+        client.submit(request)
+        client.wait("failed", timeout_seconds=60)
+        client.submit(
+            Request(
+                "/data/tree/f0",
+                "/data/x",
+                id="held",
+                not_before=datetime(2100, 1, 1, tzinfo=timezone.utc),
+            )
+        )
+        with pytest.raises(DrayError) as caught:
+            client.receipt("held")
+        assert caught.value.kind == "not_found"
+        client.cancel("held")
+        for id in ("failed", "held"):
+            client.receipt(id)
+    states = [head["transfer"]["state"] for head in check_chain(store(site))]
+    assert states == ["done", "failed", "cancelled"]
+
+
+def test_kills_leave_whole_receipts_and_one_chain(start_endpoint: Callable[..., Endpoint]) -> None:
+    """Kill the endpoint at several moments around the ends of transfers."""
+    site = start_endpoint("site")
+    for number in range(40):
+        (site.root() / f"f{number}").write_bytes(b"x" * number)
+    sent = 0
+    for pause in (0.0, 0.005, 0.02, 0.05, 0.1, 0.2):
+        with site.client(policy=CALLS) as client:
+            for _ in range(6):
+                client.submit(Request(f"/data/f{sent}", f"/data/out/{sent}", id=f"t{sent}"))
+                sent += 1
+            time.sleep(pause)
+            site.kill()
+        check_chain(store(site))
+        site.start()
+    with site.client(policy=CALLS) as client:
+        for number in range(sent):
+            assert client.wait(f"t{number}", timeout_seconds=60).state == "done"
+            client.receipt(f"t{number}")
+        last = client.receipt_keys().last
+    heads = check_chain(store(site))
+    assert last is not None
+    assert last.sequence == len(heads) == sent
+    assert sorted(head["transfer"]["id"] for head in heads) == sorted(
+        f"t{number}" for number in range(sent)
+    )
+
+
+def test_a_receipt_names_the_break_and_the_bytes_sent_again(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    src, dst = start_endpoint("src"), start_endpoint("dst")
+    tree.make_file(src.root("large"), 24 * tree.MIB, seed=3)
+    with dst.client(policy=CALLS) as client, src.client(policy=CALLS) as other:
+        ticket = other.mint_ticket("t", "read", ["/data/large"], dst.key)
+        place = Place(src.place("large"), ticket.ticket, ticket.key, ticket.address)
+        client.submit(
+            Request(
+                place,
+                "/data/large",
+                id="t",
+                rate_max=12 * tree.MIB,
+                retry=Retry(tries=10, interval_seconds=1),
+            )
+        )
+        until = time.monotonic() + 60
+        while client.transfer("t").bytes.sent < 4 * tree.MIB:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        dst.kill()
+        dst.start()
+        done = client.wait("t", timeout_seconds=120)
+        receipt = client.receipt("t").encode()
+        jwks = {"keys": list(client.receipt_keys().keys)}
+    head, [file] = check(receipt, jwks)
+    assert done.state == "done", words(done)
+    assert head["transfer"]["tries"] == done.tries > 1
+    assert [one["kind"] for one in head["breaks"]] == ["interrupted"]
+    counts = head["bytes"]
+    again = counts["sent"] + counts["resumed"] + counts["adopted"] - counts["durable"]
+    assert counts["sent_again"] == max(0, again)
+    assert file["path"] == "large"
+    assert file["size"] == 24 * tree.MIB
