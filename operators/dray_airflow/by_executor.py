@@ -273,7 +273,7 @@ class Run:
         if error is not None:
             raise error
         with translated(self._about):
-            result = outcome(cast("Client", self._executor), ended)
+            result = outcome(cast("Client", self._executor), ended, has_receipts=False)
             self._executor.forget(self._id)
         if ended.files.skipped:
             count = ended.files.skipped

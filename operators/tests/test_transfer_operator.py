@@ -93,6 +93,7 @@ def test_a_file_arrives_and_the_result_describes_it(
             "bytes_read_back": 0,
             "seconds": result["seconds"],
             "checksum": result["checksum"],
+            "receipt": seen.receipt.id if seen.receipt is not None else "missing",
         }
         assert seen.request["labels"]["task_id"] == task_id
         assert seen.request["activity"] == "arrives"

@@ -7,6 +7,7 @@ the same transfer (:mod:`dray_airflow.submission`).
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DrayTransferOperator"]
 
+log = logging.getLogger(__name__)
+
 SOURCES_MAX = 256
 REPLICAS_MAX = 15
 
@@ -39,8 +42,9 @@ class DrayTransferOperator(WaitingOperator):
     """Move files from one endpoint to another, or within one endpoint.
 
     The XCom result is a small dictionary: ``id``, ``files``, ``bytes``, ``bytes_sent``,
-    ``bytes_resumed``, ``bytes_adopted``, ``bytes_durable``, ``bytes_read_back``, ``seconds`` and,
-    for a single file, ``checksum``.
+    ``bytes_resumed``, ``bytes_adopted``, ``bytes_durable``, ``bytes_read_back``, ``seconds``, for a
+    single file ``checksum``, and ``receipt``, the id of the signed receipt, if the endpoint writes
+    receipts.
 
     Sizes are in bytes and rates in bytes per second, as numbers or as ``200GB``, ``100MiB``. Times
     are ``datetime`` objects with a zone or RFC 3339 texts. A ``timedelta`` counts from the start of
@@ -461,8 +465,11 @@ def own_labels(context: Context, given: object) -> dict[str, str]:
     return {**values.labels("labels", given), **own}
 
 
-def outcome(client: Client, transfer: Transfer) -> dict[str, Any]:
-    """Return the result of a finished transfer, small enough for an XCom."""
+def outcome(client: Client, transfer: Transfer, *, has_receipts: bool = True) -> dict[str, Any]:
+    """Return the result of a finished transfer, small enough for an XCom.
+
+    :param has_receipts: false if the service that moves the files writes no receipts.
+    """
     from dray.errors import DrayError
 
     begun = transfer.started_at or transfer.submitted_at
@@ -490,4 +497,24 @@ def outcome(client: Client, transfer: Transfer) -> dict[str, Any]:
             result["checksum"] = f"crc32c:{only.crc32c}"
         elif only is not None and only.adler32:
             result["checksum"] = f"adler32:{only.adler32}"
+    receipt = receipt_of(client, transfer) if has_receipts else None
+    if receipt is not None:
+        result["receipt"] = receipt
     return result
+
+
+def receipt_of(client: Client, transfer: Transfer) -> str | None:
+    """Return the id of a transfer's receipt. ``None`` if there is no receipt.
+
+    The endpoint writes the receipt a moment after the end of the transfer.
+    """
+    from dray.errors import DrayError
+
+    if transfer.receipt is None:
+        try:
+            # The endpoint answers when it has written the receipt.
+            client.receipt(transfer.id, files=False)
+            transfer = client.transfer(transfer.id)
+        except DrayError as error:
+            log.info("transfer %s has no receipt: %s", transfer.id, error)
+    return transfer.receipt.id if transfer.receipt is not None else None
