@@ -271,6 +271,8 @@ def test_messages_have_the_fields_of_the_tool_for_fts(scene: Scene) -> None:
         id = request["external_id"]
         assert message["transfer-link"] == f"https://{end.address}/v1/transfers/{id}"
         assert message["transfer-id"] == id
+        assert message["receipt"].startswith("sha256:")
+        assert message["receipt-link"] == f"{message['transfer-link']}/receipt"
         assert message["duration"] >= 0
         assert message["file-size"] in (1000, 2000)
         assert message["checksum-adler"] == sums[request["name"]]

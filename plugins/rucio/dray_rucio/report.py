@@ -148,6 +148,9 @@ class DrayReport(Report):
             words["bytes-sent"] = transfer.bytes.sent
             words["bytes-resumed"] = transfer.bytes.resumed
             words["bytes-read-back"] = transfer.bytes.read_back
+        if transfer.receipt is not None:
+            words["receipt"] = transfer.receipt.id
+            words["receipt-link"] = f"{words['transfer-link']}/receipt"
         overdue = transfer.request.get("labels", {}).get(OVERDUE_LABEL)
         if overdue is not None:
             words["deadline-passed"] = overdue
