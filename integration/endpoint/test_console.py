@@ -97,6 +97,10 @@ def test_a_user_lists_opens_changes_and_cancels_a_transfer(
     assert "Bottleneck" not in text
     assert chromium.run("return document.querySelector('#pause')") is None
     assert chromium.run("return document.querySelector('#retry') !== null")
+    chromium.wait("document.querySelector('#save-receipt') !== null")
+    receipt = client.transfer("slow").receipt
+    assert receipt is not None
+    chromium.wait_text(receipt.id)
     assert chromium.complaints() == []
 
 

@@ -262,6 +262,11 @@ export class Api {
     return this.#get(`${one(id)}/live`);
   }
 
+  /** Returns the signed receipt of a transfer, with its list of files. */
+  async receipt(id: string): Promise<Blob> {
+    return (await this.#fetch(`${one(id)}/receipt`)).blob();
+  }
+
   async failures(id: string, cursor: string | null): Promise<[PathError[], string | null]> {
     const query = new URLSearchParams({ state: "failed", limit: "100" });
     if (cursor !== null) query.set("cursor", cursor);

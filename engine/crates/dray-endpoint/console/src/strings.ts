@@ -326,6 +326,9 @@ export const text = {
     triesTitle:
       "Number of sessions in this attempt: the endpoint begins another session automatically " +
       "after an interruption.",
+      receipt: "Receipt",
+      receiptNumber: (sequence: number) => `number ${sequence} of this endpoint`,
+      receiptSave: "Save the receipt",
     labels: "Labels",
     purged: "The partial data was removed.",
   },

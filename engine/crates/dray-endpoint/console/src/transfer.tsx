@@ -21,6 +21,9 @@ const { text } = strings;
 /** Interval at which the page reads the expected end again; no event contains it. */
 const REREAD_SECONDS = 5;
 
+/** Number of times that the page looks for the receipt of an ended transfer. */
+const RECEIPT_LOOKS = 6;
+
 function Expected({ of, now }: { of: Transfer; now: number }): JSX.Element {
   const between = of.eta_between;
   if (between?.late && between.late !== between.early) {
@@ -160,7 +163,36 @@ function Failures({ api, of }: { api: Api; of: Transfer }): JSX.Element {
   );
 }
 
-function Details({ of }: { of: Transfer }): JSX.Element {
+/** The id of the signed receipt, and a button that saves the receipt as a file. */
+function Receipt({ of, api }: { of: Transfer; api: Api }): JSX.Element | null {
+  const [error, setError] = useState<CallError | null>(null);
+  const { receipt } = of;
+  if (!receipt) return null;
+  const save = async (): Promise<void> => {
+    try {
+      // A link cannot carry the token of the page.
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(await api.receipt(of.id));
+      link.download = `${of.id}.receipt`;
+      link.click();
+      URL.revokeObjectURL(link.href);
+      setError(null);
+    } catch (failed) {
+      setError(asCallError(failed));
+    }
+  };
+  return (
+    <Fact name={text.show.receipt}>
+      <Name of={receipt.id} /> ({text.show.receiptNumber(receipt.sequence)}){" "}
+      <button id="save-receipt" onClick={() => void save()}>
+        {text.show.receiptSave}
+      </button>
+      <Alert error={error} />
+    </Fact>
+  );
+}
+
+function Details({ of, api }: { of: Transfer; api: Api }): JSX.Element {
   const labels = Object.entries(of.request.labels ?? {});
   const times: [string, string | null][] = [
     [text.show.submitted, of.submitted_at],
@@ -194,6 +226,7 @@ function Details({ of }: { of: Transfer }): JSX.Element {
         <Fact name={text.show.tries} title={text.show.triesTitle}>
           {of.tries}
         </Fact>
+        <Receipt of={of} api={api} />
         {labels.length > 0 && (
           <Fact name={text.show.labels}>
             {labels.map(([key, value]) => (
@@ -257,6 +290,8 @@ export function Show({ api, store, names, id, expired }: Props): JSX.Element {
   // contains the interval of its end.
   useEffect(() => {
     let isShown = true;
+    // The endpoint writes the receipt a moment after the end, and publishes no event about it.
+    let looks = RECEIPT_LOOKS;
     const reread = async (): Promise<void> => {
       try {
         const found = await api.show(id);
@@ -264,6 +299,7 @@ export function Show({ api, store, names, id, expired }: Props): JSX.Element {
         setRead(found);
         setError(null);
         store.put(found);
+        if (found.receipt) looks = 0;
       } catch (failed) {
         const refused = asCallError(failed);
         if (refused.code === 401) expired();
@@ -273,7 +309,12 @@ export function Show({ api, store, names, id, expired }: Props): JSX.Element {
     void reread();
     const timer = window.setInterval(() => {
       const present = store.rows.get(id);
-      if (present && isLive(present.state)) void reread();
+      if (!present) return;
+      if (isLive(present.state)) void reread();
+      else if (looks > 0) {
+        looks -= 1;
+        void reread();
+      }
     }, 1000 * REREAD_SECONDS);
     return () => {
       isShown = false;
@@ -282,7 +323,11 @@ export function Show({ api, store, names, id, expired }: Props): JSX.Element {
   }, [api, store, id, row?.version]);
 
   const found = row ?? read;
-  const transfer = found && { ...found, eta_between: read?.eta_between ?? null };
+  const transfer = found && {
+    ...found,
+    eta_between: read?.eta_between ?? null,
+    receipt: read?.attempt === found.attempt ? read.receipt : null,
+  };
   return (
     <main id="content" class="show">
       <p>
@@ -308,7 +353,7 @@ export function Show({ api, store, names, id, expired }: Props): JSX.Element {
           )}
           {transfer.state === "active" && <Heat api={api} id={id} expired={expired} />}
           <Failures api={api} of={transfer} />
-          <Details of={transfer} />
+          <Details of={transfer} api={api} />
         </div>
       )}
     </main>

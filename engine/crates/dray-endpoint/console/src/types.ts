@@ -153,6 +153,7 @@ export interface Transfer {
   error: ErrorParts | null;
   failures: PathError[];
   notices: string[];
+  receipt: { id: string; sequence: number } | null;
 }
 
 export interface Event {
