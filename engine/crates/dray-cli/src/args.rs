@@ -361,6 +361,17 @@ pub(crate) struct Cp {
     #[arg(long, value_enum, default_value_t = Resume::Verify, help_heading = "Copy options")]
     pub(crate) resume: Resume,
 
+    /// Record the listing of a source on this host in FILE. If the copy is interrupted, the same
+    /// command with the same FILE lists only folders that are not in FILE or that have changed. FILE
+    /// is not used after 24 hours
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "dry_run",
+        help_heading = "Copy options"
+    )]
+    pub(crate) listing_checkpoint: Option<PathBuf>,
+
     /// Form of the object log at a destination on this host: MECHANISM:METHOD. The mechanisms are
     /// file (a log for each file), transaction (a log for four files; transaction/N for N files) and
     /// universal (one log); the methods are ranges, char, int, enc, binary, bit8 and bit64. :nosums

@@ -7,15 +7,17 @@ use crate::report::Report;
 use crate::run::Run;
 use crate::spans::Spans;
 use crate::{globus, output, plan, remote, signals, third_party};
-use dray_core::{End, Error, ErrorKind, Result, StripeChoice};
-use dray_open::locations::{self, Folder, Sources};
+use dray_core::{End, Error, ErrorKind, Result, StripeChoice, TransferId};
+use dray_open::locations::{self, Folder, Places, Sources};
 use dray_open::prepare::{self, Targets};
 use dray_runtime::drive::{self, Ended, Ending};
 use dray_runtime::handle::Handle;
+use dray_runtime::listing::{Checkpoint, CheckpointOptions};
 use dray_runtime::observe::Observer;
 use dray_runtime::select::Filter;
 use dray_session::{Event, Progress};
 use dray_telemetry::Traced;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Runs `dray cp`.
@@ -38,13 +40,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
 
 fn copy_files(cp: &Cp, spans: &Spans) -> Result<Exit, Stop> {
     if third_party::is_meant(&cp.what.paths) {
-        refuse_log(cp, true)?;
-        let transfer = match &cp.transfer_id {
-            Some(id) => id.clone(),
-            None => prepare::new_transfer_id()?,
-        };
-        signals::watch("no longer watching; the transfer continues at the endpoint")?;
-        return third_party::run(cp, &transfer, spans.context());
+        return between_endpoints(cp, spans);
     }
     refuse_options_of_endpoints(cp)?;
     let places = cp.what.places()?;
@@ -69,8 +65,10 @@ fn copy_files(cp: &Cp, spans: &Spans) -> Result<Exit, Stop> {
         inner: &feed,
         spans: &sessions,
     };
+    let checkpoint = checkpoint(cp, &places, &transfer)?;
     let run = Run {
         cp,
+        checkpoint,
         places: &places,
         transfer,
         options: cp.options(&places),
@@ -93,7 +91,7 @@ fn copy_files(cp: &Cp, spans: &Spans) -> Result<Exit, Stop> {
     let reads_server = places.sources.are_served();
     stop_on_signals(&run, began, reads_server);
     run.targets.check_limits()?;
-    let ended = carry(&run);
+    let ended = carry_on(&run);
     match &ended {
         Ok(ended) => sessions.end(error_of(&ended.ending), &ended.progress),
         Err(error) => sessions.end(Some(error), &Progress::default()),
@@ -116,6 +114,20 @@ fn copy_files(cp: &Cp, spans: &Spans) -> Result<Exit, Stop> {
         reads_server,
     };
     Ok(report.tell(cp.what.json))
+}
+
+/// Runs a copy between two endpoints.
+fn between_endpoints(cp: &Cp, spans: &Spans) -> Result<Exit, Stop> {
+    refuse_log(cp, true)?;
+    if cp.listing_checkpoint.is_some() {
+        return Err(refused_checkpoint().into());
+    }
+    let transfer = match &cp.transfer_id {
+        Some(id) => id.clone(),
+        None => prepare::new_transfer_id()?,
+    };
+    signals::watch("no longer watching; the transfer continues at the endpoint")?;
+    third_party::run(cp, &transfer, spans.context())
 }
 
 /// Refuses options that work only for a copy between two endpoints.
@@ -217,6 +229,15 @@ const fn error_of(ending: &Ending) -> Option<&Error> {
     }
 }
 
+/// Moves the data, and removes the checkpoint of the listing after the end of the transfer.
+fn carry_on(run: &Run<'_>) -> Result<Ended> {
+    let ended = carry(run);
+    if let Some(checkpoint) = &run.checkpoint {
+        checkpoint.remove_if_finished();
+    }
+    ended
+}
+
 fn carry(run: &Run<'_>) -> Result<Ended> {
     match (&run.places.sources, &run.places.folder) {
         (Sources::Remote(address, paths), Folder::Local(_) | Folder::Stored(_)) => {
@@ -259,6 +280,33 @@ fn nothing_there(run: &Run<'_>) -> Option<Ended> {
     })
 }
 
+/// Opens the file of `--listing-checkpoint`.
+fn checkpoint(
+    cp: &Cp,
+    places: &Places,
+    transfer: &TransferId,
+) -> std::result::Result<Option<Arc<Checkpoint>>, Stop> {
+    let Some(path) = &cp.listing_checkpoint else {
+        return Ok(None);
+    };
+    if !cp.what.recursive || matches!(places.sources, Sources::Remote(..)) {
+        return Err(refused_checkpoint().into());
+    }
+    let command = prepare::command_id(places, &cp.what.selection())?;
+    let key = format!("{transfer}\0{command}\0{}", cp.xattrs);
+    let options = CheckpointOptions::default();
+    let opened = Checkpoint::open(path, key.as_bytes(), options)?;
+    Ok(Some(Arc::new(opened)))
+}
+
+fn refused_checkpoint() -> Error {
+    usage(
+        "--listing-checkpoint needs --recursive (-r) and a source on this host",
+        "omit the option. For a source at an endpoint, set listing_checkpoint = true in the \
+            configuration of its root",
+    )
+}
+
 /// Runs a copy with both ends in this process.
 fn copy(run: &Run<'_>) -> Result<Ended> {
     let (source, sink) = prepare::open(&prepare::Request {
@@ -270,5 +318,6 @@ fn copy(run: &Run<'_>) -> Result<Ended> {
         pool_bytes: run.cp.pool,
         targets: run.targets.clone(),
     })?;
+    let source = source.continued(run.checkpoint.clone());
     drive::copy(source, sink, &run.handle, run.watch)
 }

@@ -118,6 +118,7 @@ fn task(run: &Run<'_>, tuning: Tuning) -> Task {
         threads: run.targets.threads,
         clear_data: run.cp.peer.clear_data,
         retries: run.cp.peer.retries,
+        checkpoint: run.checkpoint.clone(),
     }
 }
 

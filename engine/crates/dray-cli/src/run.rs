@@ -9,7 +9,9 @@ use dray_open::prepare::Targets;
 use dray_runtime::assembly::Content;
 use dray_runtime::drive::Watch;
 use dray_runtime::handle::Handle;
+use dray_runtime::listing::Checkpoint;
 use dray_wire::message::Selection;
+use std::sync::Arc;
 
 /// The arguments of a run, for local and remote copies.
 pub(crate) struct Run<'a> {
@@ -23,6 +25,8 @@ pub(crate) struct Run<'a> {
     /// The observer of the copy: the feed and the spans.
     pub(crate) watch: &'a dyn Watch,
     pub(crate) handle: Handle,
+    /// File that records the listing of the source.
+    pub(crate) checkpoint: Option<Arc<Checkpoint>>,
 }
 
 impl Run<'_> {

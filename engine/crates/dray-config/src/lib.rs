@@ -221,6 +221,10 @@ pub struct Root {
     /// supports that.
     #[serde(default)]
     pub preallocate: bool,
+    /// True if transfers that read the root record their listings, and continue them after an
+    /// interruption.
+    #[serde(default)]
+    pub listing_checkpoint: bool,
     /// Lustre stripes of new files: `"source"`, `"COUNT"` or `"COUNT:SIZE"`.
     pub stripe: Option<StripeChoice>,
     /// Form of the object logs of transfers to the root: `"MECHANISM:METHOD"`, also with `":nosums"`

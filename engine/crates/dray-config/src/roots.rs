@@ -25,6 +25,8 @@ pub struct Root {
     pub stage: Option<Owners>,
     /// True if no caller may change anything in the root.
     pub is_read_only: bool,
+    /// True if transfers that read the root record their listings.
+    pub records_listings: bool,
     /// Tier of the root in staging.
     pub tier: Option<Tier>,
 }
@@ -68,6 +70,7 @@ impl Root {
             write: self.write.clone(),
             stage: self.stage.clone(),
             is_read_only: self.is_read_only,
+            records_listings: self.records_listings,
             tier: self.tier,
         })
     }
@@ -126,6 +129,7 @@ impl Roots {
                 write: root.write.clone(),
                 stage: root.stage.clone(),
                 is_read_only: root.read_only,
+                records_listings: root.listing_checkpoint,
                 tier: root.tier,
             }));
         }

@@ -3,6 +3,7 @@
 //!
 //! Not for: deciding when a transfer runs, or its state after the session (`dispatch`).
 
+mod checkpoint;
 mod place;
 
 use crate::accounts::Accounts;
@@ -20,6 +21,7 @@ use dray_queue::{SessionInput, clock};
 use dray_runtime::assembly::{self, Buffers, Content, Threads, TransferPlan};
 use dray_runtime::drive::{self, Ended, Ending, StreamCount, Task, Tuning, Watch};
 use dray_runtime::handle::Handle;
+use dray_runtime::listing::Checkpoint;
 use dray_runtime::sweep::Purged;
 use dray_runtime::tune::memory::{self, Pairs};
 use dray_runtime::{sink, source};
@@ -44,6 +46,7 @@ struct Call<'a> {
     budget: SessionBudget,
     handle: &'a Handle,
     watch: &'a dyn Watch,
+    checkpoint: Option<&'a Arc<Checkpoint>>,
 }
 
 /// Runs the sessions that this endpoint drives.
@@ -99,13 +102,20 @@ impl SessionRunner {
         handle: &Handle,
         watch: &dyn Watch,
     ) -> Ended {
+        // The endpoint's account opens the checkpoint, because the owner's account has no access to
+        // the state folder.
+        let checkpoint = checkpoint::open(&self.config.state, &self.roots, input);
         let call = Call {
             input,
             budget,
             handle,
             watch,
+            checkpoint: checkpoint.as_ref(),
         };
         let ended = self.accounts.act_as(&input.owner, || self.session(call));
+        if let Some(checkpoint) = &checkpoint {
+            checkpoint.remove_if_finished();
+        }
         let ended = ended.unwrap_or_else(|error| {
             let ending = match error.kind {
                 ErrorKind::Unreachable | ErrorKind::TimedOut => Ending::Unreachable(error),
@@ -210,6 +220,7 @@ impl SessionRunner {
                 let claims = place.claims.iter().map(|claim| claim.as_bytes().to_vec());
                 let written: Vec<_> = std::iter::once(folder).chain(claims).collect();
                 let open = || self.read(&paths, request);
+                task.checkpoint = call.checkpoint.cloned();
                 drive::push(&task, &dial, &written, open, handle, watch)
             }
             (Side::Remote { address, .. }, Side::Local(to)) => {
@@ -383,7 +394,9 @@ impl SessionRunner {
         let roots = self.read(sources, &input.request)?;
         let from = sources.first().ok_or_else(neither_is_local)?;
         let source_can = roots.first().map(|root| root.store.capabilities());
-        let source = plan.source(roots, task.selection.clone(), self.threads(from)?);
+        let source = plan
+            .source(roots, task.selection.clone(), self.threads(from)?)
+            .continued(call.checkpoint.cloned());
         let sink = plan.sink(destination, source_can, self.threads(to)?);
         drive::copy(source, sink, call.handle, call.watch)
     }
@@ -536,5 +549,6 @@ fn task(
         clear_data: request.clear_data,
         // The session does not retry. The queue does, so that users can see the retries.
         retries: 0,
+        checkpoint: None,
     }
 }

@@ -2,8 +2,8 @@
 
 use dray_core::{Layout, RelPath, Result};
 use dray_store::{
-    Capabilities, FileState, ListOptions, Lister, ReadHandle, ReadOnly, ReadPurpose, ReadState,
-    Readable, Store, Target,
+    Capabilities, FileState, FolderVersion, ListOptions, Lister, ReadHandle, ReadOnly, ReadPurpose,
+    ReadState, Readable, Store, Target,
 };
 use std::sync::Arc;
 
@@ -50,6 +50,10 @@ impl Readable for Beneath {
             ..*options
         };
         self.store.list(&below(&self.top, top)?, &options)
+    }
+
+    fn folder_version(&self, path: &RelPath) -> Result<Option<FolderVersion>> {
+        self.store.folder_version(&below(&self.top, path)?)
     }
 
     fn open_read(&self, path: &RelPath, purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {

@@ -308,6 +308,7 @@ impl TransferPlan {
         source::Setup {
             roots,
             selection,
+            checkpoint: None,
             machine: dray_session::source::Config {
                 is_driver: self.is_driver,
                 readers: threads.readers(buffers),

@@ -13,6 +13,7 @@ mod least;
 
 use crate::assembly::{Buffers, Content, Threads, TransferPlan};
 use crate::handle::{Handle, Live};
+use crate::listing::Checkpoint;
 use crate::local;
 use crate::observe::{Observer, Unkept};
 use crate::sink::{Asked, Destination};
@@ -65,6 +66,9 @@ pub struct Task {
     /// Maximum number of consecutive sessions that are lost without new durable data. After that
     /// the transfer is given up.
     pub retries: u32,
+    /// File that records the listing of a source at this end; `None` for a source at the other end,
+    /// and if each session lists the source from the beginning.
+    pub checkpoint: Option<Arc<Checkpoint>>,
 }
 
 /// Number of data streams of a transfer.
@@ -219,11 +223,9 @@ pub fn push(
         let growth = dialled.growth.clone();
         handle.attach(Live::Source(events.clone()));
         let limits = dialled.agreed.limits;
-        let setup = plan(task, buffers, limits, number).source(
-            roots.clone(),
-            task.selection.clone(),
-            task.threads,
-        );
+        let setup = plan(task, buffers, limits, number)
+            .source(roots.clone(), task.selection.clone(), task.threads)
+            .continued(task.checkpoint.clone());
         let unkept = Unkept(watch);
         let told: &dyn Observer = match keeps_nothing {
             true => {

@@ -12,6 +12,7 @@ pub mod calibrate;
 pub mod drive;
 mod event_loop;
 pub mod handle;
+pub mod listing;
 pub mod local;
 pub mod observe;
 pub mod select;

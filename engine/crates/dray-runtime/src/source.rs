@@ -4,13 +4,14 @@ mod list;
 mod read;
 
 use crate::event_loop::{self, Executor};
+use crate::listing::Checkpoint;
 use crate::observe::{Observer, TargetLoad};
 use crate::target_pools::TargetPools;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dray_core::maps::HashMap;
 use dray_core::options::Options;
 use dray_core::{
-    BlockId, BufferId, End, Error, FileIndex, Name, RelPath, Result, StreamId, TargetId,
+    BlockId, BufferId, End, Error, ErrorKind, FileIndex, Name, RelPath, Result, StreamId, TargetId,
 };
 use dray_link::batch::Batch;
 use dray_link::clock::Clock;
@@ -22,7 +23,7 @@ use dray_link::panic_guard::{caught, or_tell};
 use dray_link::pool::Pool;
 use dray_link::threads;
 use dray_session::source::{Config, Effect, Input, Source};
-use dray_session::{Outcome, Progress};
+use dray_session::{Event, Outcome, Progress};
 use dray_store::{Store, StoreExt};
 use dray_wire::message::{BlockHead, Message, Selection};
 use list::Listing;
@@ -56,6 +57,17 @@ pub struct Setup {
     /// The configuration of the source's state machine. Its `buffers` and `buffer_bytes` determine
     /// the size of the buffer pool.
     pub machine: Config,
+    /// File that records the listing, so that a later session continues it; `None` to list from the
+    /// beginning in each session.
+    pub checkpoint: Option<Arc<Checkpoint>>,
+}
+
+impl Setup {
+    /// Returns the same arguments with a checkpoint of the listing.
+    #[must_use]
+    pub fn continued(self, checkpoint: Option<Arc<Checkpoint>>) -> Self {
+        Self { checkpoint, ..self }
+    }
 }
 
 /// Runs a source on the calling thread until the session ends.
@@ -66,7 +78,9 @@ pub struct Setup {
 pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(Outcome, Progress)> {
     let _batch = Batch::begin();
     let store = setup.roots.first().map(|root| Arc::clone(&root.store));
-    let listing = Listing::new(setup.roots, &setup.selection, &setup.machine.options)?;
+    let checkpoint = setup.checkpoint;
+    let listing = Listing::new(setup.roots, &setup.selection, &setup.machine.options)?
+        .continued(checkpoint.clone());
     let pool = match Pool::new(setup.machine.buffers, setup.machine.buffer_bytes) {
         Ok(pool) => pool,
         Err(error) => {
@@ -79,15 +93,19 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
     let machine = Source::new(setup.machine);
     let ran = caught("run the source", || {
         let bounds = (segments_max, readers_most);
-        conduct_all((listing, store), machine, bounds, &pool, link, observer)
+        let from = (listing, store, checkpoint.clone());
+        conduct_all(from, machine, bounds, &pool, link, observer)
     });
+    if let (Some(checkpoint), Ok(Ok((Outcome::Done(_), _)))) = (&checkpoint, &ran) {
+        checkpoint.finish();
+    }
     let failed = |error: Error| (Outcome::Failed(error.at(End::Source)), Progress::default());
     Ok(ran.and_then(|ended| ended).unwrap_or_else(failed))
 }
 
 /// Starts the threads and the executor, and waits for all of them.
 fn conduct_all(
-    (listing, store): (Listing, Option<Arc<dyn Store>>),
+    (listing, store, checkpoint): (Listing, Option<Arc<dyn Store>>, Option<Arc<Checkpoint>>),
     machine: Source,
     (segments_max, readers_most): (usize, u32),
     pool: &Pool,
@@ -117,6 +135,7 @@ fn conduct_all(
             clock: Clock::start(),
             observer,
             store,
+            checkpoint,
             events: link.events_in,
             control: control_out,
             list_jobs,
@@ -172,6 +191,7 @@ struct SourceExecutor<'scope, 'env> {
     observer: &'env dyn Observer,
     /// The store that names the targets. `None` if there is nothing to read.
     store: Option<Arc<dyn Store>>,
+    checkpoint: Option<Arc<Checkpoint>>,
     events: Sender<SourceEvent>,
     control: event_loop::Outbox,
     list_jobs: Sender<u32>,
@@ -244,8 +264,10 @@ impl Executor for SourceExecutor<'_, '_> {
                 self.outcome = Some(Outcome::Failed(error));
             }
             SourceEvent::Input(input) => {
-                if let Input::StreamLost(stream) = &input {
-                    self.streams.remove(stream);
+                match &input {
+                    Input::StreamLost(stream) => drop(self.streams.remove(stream)),
+                    Input::ReadDone { outcome, .. } => self.forget_changed(&outcome.failed),
+                    _ => {}
                 }
                 self.machine.handle(input, now);
             }
@@ -256,6 +278,10 @@ impl Executor for SourceExecutor<'_, '_> {
                 finished,
             } => {
                 self.origins.extend(origins);
+                if let Some(checkpoint) = &self.checkpoint {
+                    let notices = checkpoint.take_notices().into_iter();
+                    notices.for_each(|notice| self.observer.event(&Event::Notice(notice)));
+                }
                 self.observer.listed(&entries);
                 self.machine.handle(
                     Input::Listed {
@@ -360,6 +386,24 @@ impl Executor for SourceExecutor<'_, '_> {
 }
 
 impl SourceExecutor<'_, '_> {
+    /// Discards the recorded folders of files that are not as listed. The next session lists these
+    /// folders again.
+    fn forget_changed(&self, failed: &[(FileIndex, Error)]) {
+        let Some(checkpoint) = &self.checkpoint else {
+            return;
+        };
+        for (index, error) in failed {
+            let is_changed = matches!(
+                error.kind,
+                ErrorKind::SourceChanged | ErrorKind::NotFound | ErrorKind::ShortRead
+            );
+            let origin = self.origins.get(index).filter(|_| is_changed);
+            if let Some(folder) = origin.and_then(|origin| origin.path.parent()) {
+                checkpoint.forget(&folder);
+            }
+        }
+    }
+
     fn give_up(&mut self, stream: StreamId, error: Error) {
         // Cut the stream, because its thread may wait for a socket that accepts no bytes.
         let known = self.streams.get(&stream);

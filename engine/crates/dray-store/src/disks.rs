@@ -243,6 +243,7 @@ fn common(disks: &[Disk]) -> Capabilities {
     Capabilities {
         can_hold_log_parts: false,
         is_on_disks: true,
+        folder_versions: false,
         ..all.unwrap_or(Capabilities::MINIMAL)
     }
 }

@@ -46,9 +46,9 @@ pub use read_only::{ReadOnly, Readable};
 pub use store::{ControlFile, Lister, Partial, ReadHandle, Store, unsupported};
 pub use targets::{TargetMap, Targets};
 pub use types::{
-    Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, Holding, InodeState,
-    ListOptions, Listed, MadeDir, Noted, PartialId, PartialRequest, Publish, ReadPurpose,
-    ReadState, SmallFile, SmallName, SyncItem, Target,
+    Attributes, Capabilities, ControlMode, FileKind, FileState, FolderVersion, FreeSpace, Holding,
+    InodeState, ListOptions, Listed, MadeDir, Noted, PartialId, PartialRequest, Publish,
+    ReadPurpose, ReadState, SmallFile, SmallName, SyncItem, Target,
 };
 pub use wrap::{WrapOptions, wrap};
 

@@ -20,14 +20,16 @@ mod share;
 mod striped;
 mod sync;
 mod uncached;
+mod version;
 mod write;
 
 use crate::errno;
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::targets::{TargetMap, Targets};
 use crate::types::{
-    Attributes, Capabilities, ControlMode, FileKind, FileState, FreeSpace, Holding, InodeState,
-    ListOptions, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, SyncItem, Target,
+    Attributes, Capabilities, ControlMode, FileKind, FileState, FolderVersion, FreeSpace, Holding,
+    InodeState, ListOptions, MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, SyncItem,
+    Target,
 };
 use attributes::Refused;
 use dray_core::{
@@ -283,6 +285,12 @@ impl Store for PosixStore {
         let stat = self.stat_of(path);
         let stat = stat.map_err(self.failed("read the attributes of the file", path))?;
         Ok(stat.map(|stat| state_of(&stat)))
+    }
+
+    fn folder_version(&self, path: &RelPath) -> Result<Option<FolderVersion>> {
+        let stat = self.stat_of(path);
+        let stat = stat.map_err(self.failed("read the attributes of the folder", path))?;
+        Ok(stat.and_then(|stat| version::of_folder(&stat)))
     }
 
     fn check_place(&self) -> Result<()> {

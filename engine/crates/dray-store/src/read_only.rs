@@ -2,8 +2,8 @@
 
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::types::{
-    Attributes, Capabilities, ControlMode, FileState, FreeSpace, ListOptions, MadeDir, PartialId,
-    PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
+    Attributes, Capabilities, ControlMode, FileState, FolderVersion, FreeSpace, ListOptions,
+    MadeDir, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem, Target,
 };
 use dray_core::{
     ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums, TargetId,
@@ -49,6 +49,15 @@ pub trait Readable: Send + Sync {
     fn open_listed(&self, path: &RelPath, listed: &ReadState) -> Result<Box<dyn ReadHandle>> {
         let _ = listed;
         self.open_read(path, ReadPurpose::Transfer)
+    }
+
+    /// As [`Store::folder_version`].
+    ///
+    /// # Errors
+    /// The errors of [`Store::folder_version`].
+    fn folder_version(&self, path: &RelPath) -> Result<Option<FolderVersion>> {
+        let _ = path;
+        Ok(None)
     }
 
     /// As [`Store::stat`].
@@ -104,6 +113,10 @@ impl<R: Readable> Store for ReadOnly<R> {
 
     fn open_listed(&self, path: &RelPath, listed: &ReadState) -> Result<Box<dyn ReadHandle>> {
         self.0.open_listed(path, listed)
+    }
+
+    fn folder_version(&self, path: &RelPath) -> Result<Option<FolderVersion>> {
+        self.0.folder_version(path)
     }
 
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {

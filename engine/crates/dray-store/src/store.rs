@@ -23,9 +23,9 @@ mod control;
 
 pub use crate::errno::unsupported;
 use crate::types::{
-    Attributes, Capabilities, ControlMode, FileState, FreeSpace, Holding, InodeState, ListOptions,
-    Listed, MadeDir, Noted, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SmallFile,
-    SmallName, SyncItem, Target,
+    Attributes, Capabilities, ControlMode, FileState, FolderVersion, FreeSpace, Holding,
+    InodeState, ListOptions, Listed, MadeDir, Noted, PartialId, PartialRequest, Publish,
+    ReadPurpose, ReadState, SmallFile, SmallName, SyncItem, Target,
 };
 pub use control::ControlFile;
 use dray_core::{ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums};
@@ -88,6 +88,18 @@ pub trait Store: Send + Sync {
     /// An error if `top` itself cannot be listed (`NotFound`, `PermissionDenied`, ...). An error of
     /// an entry below `top` is an item of the listing, and the listing continues.
     fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>>;
+
+    /// Returns the version of the entries of the folder `path`. Returns `None` if the store cannot
+    /// tell two versions of this folder apart. A listing of the store reads the entries of a folder
+    /// only after it has returned the folder itself, so a version that is read in between is not
+    /// newer than the entries.
+    ///
+    /// # Errors
+    /// `NotFound` if the folder does not exist; other errors of the store.
+    fn folder_version(&self, path: &RelPath) -> Result<Option<FolderVersion>> {
+        let _ = path;
+        Ok(None)
+    }
 
     /// Opens a file for reading.
     ///

@@ -76,6 +76,9 @@ pub struct Capabilities {
     /// Each file is on one of several disks, and programs can also use the folder of one disk
     /// alone. The object logs are on the first disk only.
     pub is_on_disks: bool,
+    /// [`crate::Store::folder_version`] returns versions of folders. Without this capability an
+    /// interrupted listing starts over.
+    pub folder_versions: bool,
 }
 
 impl Capabilities {
@@ -107,6 +110,7 @@ impl Capabilities {
         syncs_apart: false,
         writes_durably: false,
         is_on_disks: false,
+        folder_versions: false,
     };
 }
 
@@ -238,6 +242,22 @@ impl InodeState {
         let attributes = |state: &Self| (state.mode, state.owner, state.links);
         self.changed != before.changed && attributes(self) == attributes(before)
     }
+}
+
+/// Version of the entries of a folder. Two equal versions mean that no entry of the folder was
+/// added, removed, renamed or replaced between the two calls, and that the attributes of the folder
+/// are the same. The version does not change if a program writes into a file of the folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FolderVersion {
+    /// Bytes that differ after each change; at most [`FolderVersion::BYTES_MAX`].
+    pub bytes: Vec<u8>,
+    /// Time of the last change. Two changes at the same time may have the same version.
+    pub changed: ModifiedTime,
+}
+
+impl FolderVersion {
+    /// Maximum length of [`Self::bytes`].
+    pub const BYTES_MAX: usize = 256;
 }
 
 /// State of an entry at the sink.

@@ -396,6 +396,7 @@ impl Planned<'_> {
             threads: Threads::Usual,
             clear_data: way.clear_data,
             retries: RETRIES,
+            checkpoint: None,
         };
         let can = self.store.capabilities();
         let open = || Ok((self.destination()?, can));

@@ -1,6 +1,7 @@
 //! The lister: walks the roots on request, and announces in batches the entries that the filter
 //! accepts.
 
+use crate::listing::{Checkpoint, ResumedLister, check_possible};
 use crate::select::Filter;
 use crate::source::Root;
 use crossbeam_channel::{Receiver, Sender};
@@ -18,6 +19,7 @@ use dray_wire::bounds::entry_bytes;
 use dray_wire::message::Selection;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::SystemTime;
 
 /// Maximum number of entries per batch in [`all`].
 const ALL_BATCH: u32 = 512;
@@ -48,6 +50,8 @@ pub(super) struct Listing {
     folders: Vec<Folder>,
     next_index: u64,
     is_shared: bool,
+    checkpoint: Option<Arc<Checkpoint>>,
+    next_root: u32,
 }
 
 #[derive(Default)]
@@ -79,7 +83,42 @@ impl Listing {
             folders: Vec::new(),
             next_index: 0,
             is_shared: !matches!(asked.order, Order::Random { .. }),
+            checkpoint: None,
+            next_root: 0,
         })
+    }
+
+    /// Continues the listing from a checkpoint, and records it there.
+    pub(super) fn continued(self, checkpoint: Option<Arc<Checkpoint>>) -> Self {
+        if let Some(checkpoint) = &checkpoint {
+            checkpoint.begin(SystemTime::now());
+        }
+        Self { checkpoint, ..self }
+    }
+
+    /// Writes the records of the last batch to the checkpoint.
+    fn keep(&self, finished: bool) {
+        if let Some(checkpoint) = &self.checkpoint {
+            checkpoint.flush();
+            if finished {
+                checkpoint.note_changes();
+            }
+        }
+    }
+
+    fn list(&mut self, root: &Root, options: &ListOptions) -> Result<Box<dyn Lister>> {
+        let number = self.next_root;
+        self.next_root += 1;
+        let checkpoint = self.checkpoint.as_ref().filter(|_| options.recursive);
+        let Some(checkpoint) = checkpoint else {
+            return root.store.list(&root.path, options);
+        };
+        if let Err(why) = check_possible(root.store.as_ref(), options) {
+            checkpoint.note_unused(&root.top, why);
+            return root.store.list(&root.path, options);
+        }
+        let lister = ResumedLister::new(checkpoint, &root.store, number, &root.path, options)?;
+        Ok(Box::new(lister))
     }
 
     /// Lists up to `max` entries. Returns true with the last batch.
@@ -117,7 +156,7 @@ impl Listing {
             contents: root.contents,
             ..self.options
         };
-        match root.store.list(&root.path, &options) {
+        match self.list(&root, &options) {
             Ok(lister) => self.walk = Some(Walk { root, lister }),
             Err(error) => batch.fail(rebase(&root, self.rename.as_ref(), error)),
         }
@@ -396,6 +435,7 @@ pub(super) fn all(mut listing: Listing, mut each: impl FnMut(Vec<Listed>, Vec<Fa
 pub(super) fn run(mut listing: Listing, jobs: &Receiver<u32>, events: &Sender<SourceEvent>) {
     for max in jobs {
         let (batch, finished) = listing.batch(max);
+        listing.keep(finished);
         let event = SourceEvent::Listed {
             entries: batch.entries,
             origins: batch.origins,

@@ -102,6 +102,7 @@ pub fn source_setup_of(store: Arc<dyn Store>, options: &Options) -> source::Setu
             is_driver: false,
             announces_early: false,
         },
+        checkpoint: None,
     }
 }
 

@@ -68,6 +68,7 @@ const POSIX: Capabilities = Capabilities {
     syncs_apart: true,
     writes_durably: false,
     is_on_disks: false,
+    folder_versions: true,
 };
 
 /// Returns the capabilities of the file system of `root`. The store does not write to a source, so

@@ -5,9 +5,9 @@ mod partial;
 
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::types::{
-    Attributes, Capabilities, ControlMode, FileState, FreeSpace, Holding, InodeState, ListOptions,
-    Listed, MadeDir, Noted, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SyncItem,
-    Target,
+    Attributes, Capabilities, ControlMode, FileState, FolderVersion, FreeSpace, Holding,
+    InodeState, ListOptions, Listed, MadeDir, Noted, PartialId, PartialRequest, Publish,
+    ReadPurpose, ReadState, SyncItem, Target,
 };
 use dray_core::{ByteRange, Error, Layout, Metadata, Name, RelPath, Result, Sums};
 use std::borrow::Cow;
@@ -43,6 +43,8 @@ operations! {
     List = "list";
     /// One item of a listing.
     ListNext = "list_next";
+    /// [`Store::folder_version`].
+    FolderVersion = "folder_version";
     /// [`Store::open_read`].
     OpenRead = "open_read";
     /// [`ReadHandle::read_at`].
@@ -275,6 +277,11 @@ impl<H: Hook> Store for Around<H> {
             hook: Arc::clone(&self.hook),
             top: top.clone(),
         }))
+    }
+
+    fn folder_version(&self, path: &RelPath) -> Result<Option<FolderVersion>> {
+        let ask = || self.inner.folder_version(path);
+        self.call(Operation::FolderVersion, path, ask)
     }
 
     fn open_read(&self, path: &RelPath, purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {
