@@ -11,8 +11,8 @@ mod values;
 
 pub(crate) use calibrate::Calibrate;
 pub(crate) use endpoint::{
-    Algorithm, Ask, At, Cancel, Endpoint, Init, ListWrites, Mint, Owed, Rm, RunEndpoint, ShowTier,
-    ShowToken, ShowTransfer, Status, Sum, Tier, Token, Top, Transfers, Who,
+    Algorithm, Ask, At, Cancel, Endpoint, Init, ListWrites, Mint, Owed, Retry, Rm, RunEndpoint,
+    ShowTier, ShowToken, ShowTransfer, Status, Sum, Tier, Token, Top, Transfers, Who,
 };
 pub(crate) use plan::Plan;
 pub(crate) use receipt::{GetReceipt, Receipt, ReceiptKey, ShowReceipt, VerifyReceipt};
@@ -116,6 +116,8 @@ pub(crate) enum Command {
     Stage(Stage),
     /// Cancel a transfer of an endpoint
     Cancel(Cancel),
+    /// Start a new attempt of transfers of an endpoint that have ended
+    Retry(Retry),
     /// List a folder at an endpoint, or its roots if the URL has no path (dray://HOST)
     Ls(At),
     /// Show the type, size and time of a path at an endpoint
@@ -154,6 +156,7 @@ impl Command {
             Self::Tier(Tier::Calibrate(calibrate)) => calibrate.json,
             Self::Stage(stage) => stage.ask().json,
             Self::Cancel(cancel) => cancel.ask.json,
+            Self::Retry(retry) => retry.ask.json,
             Self::Ls(at) | Self::Stat(at) => at.ask.json,
             Self::Rm(rm) => rm.at.ask.json,
             Self::Checksum(sum) => sum.at.ask.json,

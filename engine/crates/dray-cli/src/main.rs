@@ -74,6 +74,7 @@ fn run() -> Exit {
         Command::Tier(tier) => tiers::run(tier),
         Command::Stage(stage) => staging::run(stage),
         Command::Cancel(cancel) => transfers::cancel(cancel),
+        Command::Retry(retry) => transfers::retry(retry),
         Command::Ls(at) => storage::list(at),
         Command::Stat(at) => storage::stat(at),
         Command::Rm(rm) => storage::remove(rm),

@@ -1,6 +1,6 @@
 //! Commands on the transfers of an endpoint: `transfers`, `show` and `cancel`.
 
-use crate::args::{Ask, Cancel, ShowTransfer, Transfers};
+use crate::args::{Ask, Cancel, Retry, ShowTransfer, Transfers};
 use crate::exit::{Exit, Stop};
 use crate::output;
 use crate::peer;
@@ -103,12 +103,16 @@ fn line_as(transfer: &Transfer, state: &str) -> String {
         true => " safe; all partial data was purged".to_owned(),
         false => format!("{failed}, {} safe", human(transfer.bytes.durable)),
     };
+    let tries = match transfer.state {
+        State::Failed if transfer.tries > 1 => format!(" after {} tries", transfer.tries),
+        _ => String::new(),
+    };
     let held = match transfer.held {
         true => ", held",
         false => "",
     };
     format!(
-        "{} {state}{held}: {}{safe}{rate}{error}",
+        "{} {state}{tries}{held}: {}{safe}{rate}{error}",
         output::one_line(&transfer.id),
         count(files, "file"),
     )
@@ -148,6 +152,61 @@ pub(crate) fn show(show: &ShowTransfer) -> Result<Exit, Stop> {
         true => exit_of(&transfer.read),
         false => Exit::Safe,
     })
+}
+
+/// Runs `dray retry`. Continues with the next transfer after an error.
+pub(crate) fn retry(retry: &Retry) -> Result<Exit, Stop> {
+    let client = client(retry.endpoint.as_deref(), &retry.ask)?;
+    let ids = match retry.all_failed {
+        true => failed_ids(&client)?,
+        false => retry.ids.iter().map(ToString::to_string).collect(),
+    };
+    let mut exit = Exit::Safe;
+    for id in ids {
+        let path = format!("/v1/transfers/{}/retry", quoted(&id));
+        match client.ask::<Transfer>(Method::POST, &path, None) {
+            Ok(transfer) if retry.ask.json => output::result(&transfer.json.to_string()),
+            Ok(transfer) => output::result(&line(&transfer.read)),
+            Err(error) if is_away(&error) => return Err(error.into()),
+            Err(error) => {
+                output::note(&format!("{id} is not retried: {error}"));
+                exit = Exit::SomeFailed;
+            }
+        }
+    }
+    Ok(exit)
+}
+
+/// Returns the ids of the failed transfers whose error is not permanent.
+fn failed_ids(client: &Client) -> Result<Vec<String>> {
+    let (mut ids, mut permanent) = (Vec::new(), 0_u64);
+    let mut query = "/v1/transfers?state=failed&limit=1000".to_owned();
+    loop {
+        let page = client.ask::<TransferList>(Method::GET, &query, None)?.read;
+        for transfer in page.transfers {
+            let error = transfer.error.as_ref();
+            match error.is_some_and(|error| error.status == "permanent") {
+                true => permanent += 1,
+                false => ids.push(transfer.id),
+            }
+        }
+        match page.next {
+            Some(next) => {
+                query = format!(
+                    "/v1/transfers?state=failed&limit=1000&cursor={}",
+                    quoted(&next)
+                );
+            }
+            None => break,
+        }
+    }
+    if permanent > 0 {
+        output::note(&format!(
+            "{} not retried, because the error is permanent: correct the cause, then give the ids",
+            count(permanent, "transfer")
+        ));
+    }
+    Ok(ids)
 }
 
 /// Waits for the end of a transfer, even if the endpoint is unreachable for a time. Calls `seen`

@@ -148,6 +148,12 @@ section!(
         tries: u32 = 5,
         /// Time in seconds between two tries.
         interval_seconds: u64 = 10,
+        /// True if a start of the endpoint begins a new attempt of failed transfers.
+        at_start: bool = false,
+        /// Maximum number of attempts of a transfer that a start continues.
+        at_start_attempts: u32 = 3,
+        /// Time in seconds after its end during which a start continues a failed transfer.
+        at_start_age_seconds: u64 = 7 * 86_400,
     }
 );
 

@@ -26,6 +26,7 @@ pub use share::Shares;
 
 use crate::audit::{Audit, Deed};
 use crate::live::{Live, Moving, SessionSlot, Way};
+use crate::queue_settings::failed_at_start;
 use crate::session::{SessionBudget, SessionRunner};
 use crate::supervisor::Supervisor;
 use crate::traits::Scheduler;
@@ -165,6 +166,10 @@ impl Dispatcher {
         let interrupted = shared.queue.requeue_interrupted()?;
         if interrupted > 0 {
             tracing::info!("{interrupted} interrupted transfers are queued again");
+        }
+        if let Some(bounds) = failed_at_start(&shared.config) {
+            let failed = shared.queue.retry_failed(bounds)?;
+            tracing::info!("{failed} failed transfers are tried again (retry.at_start)");
         }
         let stop = || self.stop();
         std::thread::scope(|scope| {

@@ -2,8 +2,8 @@
 
 use dray_api::RetryWish;
 use dray_config::{Config, Rate, Share};
-use dray_queue::Settings;
 use dray_queue::promises::{self, RootRate, TierRate};
+use dray_queue::{FailedAtStart, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,4 +59,13 @@ fn promise_settings(config: &Config) -> promises::Settings {
         tiers: tiers.collect(),
         shares: config.share.iter().map(share).collect(),
     }
+}
+
+/// Returns the failed transfers that a start of the endpoint tries again; `None` if it tries none.
+pub(crate) fn failed_at_start(config: &Config) -> Option<FailedAtStart> {
+    let retry = &config.retry;
+    retry.at_start.then(|| FailedAtStart {
+        age_max: Duration::from_secs(retry.at_start_age_seconds),
+        attempts_max: retry.at_start_attempts,
+    })
 }

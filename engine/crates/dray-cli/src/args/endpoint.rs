@@ -331,6 +331,25 @@ impl From<Class> for dray_core::rate::Class {
     }
 }
 
+/// Options of `dray retry`.
+#[derive(Debug, Args)]
+pub(crate) struct Retry {
+    /// Ids of transfers that have ended
+    #[arg(value_name = "ID", value_parser = super::id_there, required_unless_present = "all_failed")]
+    pub(crate) ids: Vec<TransferId>,
+
+    /// Retry each failed transfer whose error is not permanent
+    #[arg(long, conflicts_with = "ids")]
+    pub(crate) all_failed: bool,
+
+    /// HOST[:PORT] (default: DRAY_ENDPOINT)
+    #[arg(long, value_name = "ENDPOINT")]
+    pub(crate) endpoint: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) ask: Ask,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Cancel {
     /// Id of the transfer

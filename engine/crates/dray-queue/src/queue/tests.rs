@@ -8,6 +8,7 @@ mod files;
 mod list;
 mod lookups;
 mod receipts;
+mod restart;
 mod routes;
 mod secrets;
 mod staging;
