@@ -340,11 +340,14 @@ impl Store for DisksStore {
     }
 
     fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
+        let set = self
+            .0
+            .on_each_with(path, |store| store.set_directory(path, metadata));
+        // Noted after the change, also after an error: a sync that began before may not cover it.
         for disk in 0..self.0.disks.len() {
             self.0.folders.note_changed(disk, path.clone());
         }
-        self.0
-            .on_each_with(path, |store| store.set_directory(path, metadata))
+        set
     }
 
     fn set_file(&self, path: &RelPath, metadata: &Metadata) -> Result<bool> {

@@ -68,7 +68,7 @@ impl Set {
         for (disk, synced) in self.sync_disks(&syncs) {
             let sync = &syncs[disk];
             match synced {
-                Ok(synced) => self.take_answers(disk, sync, synced, &mut answers),
+                Ok(synced) => self.take_answers((disk, plan.last), sync, synced, &mut answers),
                 Err(error) => {
                     let noted = sync.folders().map(|folder| (disk, folder));
                     noted.for_each(|(disk, folder)| self.folders.note_failed(disk, folder));
@@ -107,22 +107,27 @@ impl Set {
         })
     }
 
-    /// Merges the answers of one disk into `answers`.
+    /// Merges the answers of one disk into `answers`. `last` is the number of the last note about
+    /// folders before the sync.
     fn take_answers(
         &self,
-        disk: usize,
+        (disk, last): (usize, u64),
         sync: &DiskSync<'_>,
         synced: Vec<Result<()>>,
         answers: &mut Answers,
     ) {
         for ((item, at), answer) in sync.items.iter().zip(&sync.of).zip(synced) {
             let answer = answer.map_err(|error| self.on(disk, error));
-            if let (SyncItem::Folder(folder), Err(error)) = (item, &answer)
-                && error.kind != ErrorKind::NotFound
-            {
-                self.folders.note_failed(disk, folder);
-                if at.is_none() {
-                    answers.fail_below(sync, folder, error);
+            if let SyncItem::Folder(folder) = item {
+                match &answer {
+                    Err(error) if error.kind != ErrorKind::NotFound => {
+                        self.folders.note_failed(disk, folder);
+                        if at.is_none() {
+                            answers.fail_below(sync, folder, error);
+                        }
+                    }
+                    // A folder that does not exist on this disk needs no sync there.
+                    _ => self.folders.note_synced(disk, folder, last),
                 }
             }
             if let Some(at) = at {

@@ -6,18 +6,21 @@
 //!   since the last sync.
 //! - A sync that skips a disk notes the folder there. The next sync of any file below the folder on
 //!   this disk includes the folder.
+//! - A note is kept until a sync that began after it has succeeded. So a concurrent sync of another
+//!   file below the folder includes the folder too, and never reports the file as durable before
+//!   the folder is.
 
 use dray_core::RelPath;
 use dray_core::lock::LockExt;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
 
 /// Maximum number of changes, and of skipped syncs, that are noted. Further folders are synced on all
 /// disks.
 const NOTES_MAX: usize = 1 << 16;
 
-/// Folders by disk.
-type Folders = HashSet<(usize, RelPath)>;
+/// Folders by disk, each with the number of its last note.
+type Folders = HashMap<(usize, RelPath), u64>;
 
 /// What is known about the folders of each disk.
 #[derive(Debug, Default)]
@@ -30,6 +33,8 @@ struct State {
     changed: Folders,
     /// Folders whose last sync did not include the disk.
     skipped: Folders,
+    /// Number of the last note.
+    last: u64,
     /// True after more than [`NOTES_MAX`] changes. From then on, every folder counts as changed.
     has_lost_changes: bool,
 }
@@ -41,6 +46,16 @@ pub(super) struct Plan {
     pub(super) asked: Vec<Vec<usize>>,
     /// Further folders on each disk: skipped earlier, and above a file of this sync.
     pub(super) added: BTreeMap<usize, Vec<RelPath>>,
+    /// Number of the last note before the sync.
+    pub(super) last: u64,
+}
+
+impl State {
+    /// Returns the number of a new note.
+    const fn new_number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
 }
 
 impl FolderStates {
@@ -50,7 +65,8 @@ impl FolderStates {
         if state.changed.len() >= NOTES_MAX {
             state.has_lost_changes = true;
         } else {
-            state.changed.insert((disk, folder));
+            let number = state.new_number();
+            state.changed.insert((disk, folder), number);
         }
     }
 
@@ -58,11 +74,25 @@ impl FolderStates {
     pub(super) fn note_failed(&self, disk: usize, folder: &RelPath) {
         self.note_changed(disk, folder.clone());
         let mut state = self.0.lock_unpoisoned();
-        state.skipped.insert((disk, folder.clone()));
+        let number = state.new_number();
+        state.skipped.insert((disk, folder.clone()), number);
     }
 
-    /// Chooses the disks on which folders are synced, and forgets the notes about them. If a sync
-    /// fails, the caller must call [`FolderStates::note_failed`].
+    /// Forgets the notes about a folder that has been synced on a disk. `last` is [`Plan::last`] of
+    /// the sync. Later notes stay, because the sync may not cover them.
+    pub(super) fn note_synced(&self, disk: usize, folder: &RelPath, last: u64) {
+        let key = (disk, folder.clone());
+        let mut guard = self.0.lock_unpoisoned();
+        let state = &mut *guard;
+        for notes in [&mut state.changed, &mut state.skipped] {
+            if notes.get(&key).is_some_and(|number| *number <= last) {
+                notes.remove(&key);
+            }
+        }
+    }
+
+    /// Chooses the disks on which folders are synced. After the sync, the caller must call
+    /// [`FolderStates::note_synced`] or [`FolderStates::note_failed`] for each folder and disk.
     ///
     /// `files` are the files of the same sync with their disks. `count` is the number of disks.
     pub(super) fn plan(
@@ -77,7 +107,12 @@ impl FolderStates {
             true => parents_of(files),
             false => BTreeSet::new(),
         };
-        let mut plan = Plan::default();
+        let mut plan = Plan {
+            last: state.last,
+            ..Plan::default()
+        };
+        // Folders that the caller asks for on some disks, with these disks.
+        let mut chosen = BTreeSet::new();
         for folder in folders {
             let mut disks = Vec::new();
             let mut others = Vec::new();
@@ -85,10 +120,9 @@ impl FolderStates {
             for disk in 0..count {
                 let key = (disk, (*folder).clone());
                 let has_file = above.contains(&key);
-                let is_changed = state.changed.remove(&key) || state.has_lost_changes;
+                let is_changed = state.changed.contains_key(&key) || state.has_lost_changes;
                 has_any_file |= has_file;
                 if has_file || is_changed {
-                    state.skipped.remove(&key);
                     disks.push(disk);
                 } else {
                     others.push(key);
@@ -98,17 +132,26 @@ impl FolderStates {
             let is_unknown = !has_any_file || state.skipped.len() >= NOTES_MAX;
             for key in others {
                 if is_unknown {
-                    state.skipped.remove(&key);
                     disks.push(key.0);
                 } else {
-                    state.skipped.insert(key);
+                    let number = state.new_number();
+                    state.skipped.insert(key, number);
                 }
             }
+            chosen.extend(disks.iter().map(|disk| (*disk, (*folder).clone())));
             plan.asked.push(disks);
         }
-        for key in above {
-            if state.skipped.remove(&key) {
-                plan.added.entry(key.0).or_default().push(key.1);
+        // The name of an asked folder is an entry of the folders above it.
+        let asked = chosen.iter().map(|(disk, folder)| (*disk, folder));
+        let mut needed = match state.skipped.is_empty() {
+            true => BTreeSet::new(),
+            false => parents_of(&asked.collect::<Vec<_>>()),
+        };
+        needed.extend(above);
+        for key in needed.difference(&chosen) {
+            if state.skipped.contains_key(key) {
+                let (disk, folder) = key.clone();
+                plan.added.entry(disk).or_default().push(folder);
             }
         }
         plan
@@ -139,17 +182,39 @@ mod tests {
         RelPath::parse(text.as_bytes()).expect("a path")
     }
 
+    /// Chooses the disks and reports the success of the sync.
+    fn sync(
+        states: &FolderStates,
+        folders: &[&RelPath],
+        files: &[(usize, &RelPath)],
+        count: usize,
+    ) -> Plan {
+        let plan = states.plan(folders, files, count);
+        for (folder, disks) in folders.iter().zip(&plan.asked) {
+            for disk in disks {
+                states.note_synced(*disk, folder, plan.last);
+            }
+        }
+        for (disk, added) in &plan.added {
+            for folder in added {
+                states.note_synced(*disk, folder, plan.last);
+            }
+        }
+        plan
+    }
+
     #[test]
     fn a_folder_is_synced_on_the_disks_of_the_files_and_later_on_the_others() {
         let states = FolderStates::default();
         let (folder, file) = (path("a/b"), path("a/b/f"));
-        let plan = states.plan(&[&folder], &[(0, &file), (2, &file)], 4);
+        let plan = sync(&states, &[&folder], &[(0, &file), (2, &file)], 4);
         assert_eq!(plan.asked, [vec![0, 2]]);
         assert_eq!(plan.added, BTreeMap::new());
         // The folder is not asked for again: its name is durable on the disks above.
-        let plan = states.plan(&[], &[(0, &file), (3, &file)], 4);
+        let plan = sync(&states, &[], &[(0, &file), (3, &file)], 4);
         assert_eq!(plan.added, BTreeMap::from([(3, vec![folder])]));
-        assert_eq!(states.plan(&[], &[(3, &file)], 4), Plan::default());
+        let plan = sync(&states, &[], &[(3, &file)], 4);
+        assert_eq!(plan.added, BTreeMap::new());
     }
 
     #[test]
@@ -157,9 +222,9 @@ mod tests {
         let states = FolderStates::default();
         let (folder, file) = (path("a"), path("a/f"));
         states.note_changed(1, folder.clone());
-        let plan = states.plan(&[&folder], &[(0, &file)], 3);
+        let plan = sync(&states, &[&folder], &[(0, &file)], 3);
         assert_eq!(plan.asked, [vec![0, 1]]);
-        let plan = states.plan(&[&folder], &[(0, &file)], 3);
+        let plan = sync(&states, &[&folder], &[(0, &file)], 3);
         assert_eq!(plan.asked, [vec![0]], "the change was noted once");
     }
 
@@ -167,9 +232,9 @@ mod tests {
     fn without_files_a_folder_is_synced_on_all_disks() {
         let states = FolderStates::default();
         let folder = path("a");
-        assert_eq!(states.plan(&[&folder], &[], 3).asked, [vec![0, 1, 2]]);
+        assert_eq!(sync(&states, &[&folder], &[], 3).asked, [vec![0, 1, 2]]);
         states.note_changed(1, folder.clone());
-        let plan = states.plan(&[&folder], &[(0, &path("b/f"))], 3);
+        let plan = sync(&states, &[&folder], &[(0, &path("b/f"))], 3);
         assert_eq!(plan.asked, [vec![1, 0, 2]], "changed disks come first");
     }
 
@@ -178,11 +243,37 @@ mod tests {
         let states = FolderStates::default();
         let (folder, file) = (path("a"), path("a/f"));
         states.note_failed(2, &folder);
-        let plan = states.plan(&[], &[(2, &file)], 3);
+        let plan = sync(&states, &[], &[(2, &file)], 3);
         assert_eq!(plan.added, BTreeMap::from([(2, vec![folder.clone()])]));
         states.note_failed(2, &folder);
-        let plan = states.plan(&[&folder], &[(0, &file)], 3);
+        let plan = sync(&states, &[&folder], &[(0, &file)], 3);
         assert_eq!(plan.asked, [vec![0, 2]]);
+    }
+
+    #[test]
+    fn a_concurrent_sync_includes_a_folder_whose_sync_has_not_ended() {
+        let states = FolderStates::default();
+        let (folder, file, other) = (path("a"), path("a/f"), path("a/g"));
+        sync(&states, &[&folder], &[(0, &file)], 2);
+        let first = states.plan(&[], &[(1, &file)], 2);
+        let second = states.plan(&[], &[(1, &other)], 2);
+        let added = BTreeMap::from([(1, vec![folder.clone()])]);
+        assert_eq!((&first.added, &second.added), (&added, &added));
+        // A change after the begin of a sync is not covered by this sync.
+        states.note_changed(1, folder.clone());
+        states.note_synced(1, &folder, first.last);
+        let third = sync(&states, &[&folder], &[(0, &file)], 2);
+        assert_eq!(third.asked, [vec![0, 1]]);
+    }
+
+    #[test]
+    fn folders_above_an_asked_folder_are_synced_on_its_disks() {
+        let states = FolderStates::default();
+        let (above, folder, file) = (path("a"), path("a/b"), path("a/f"));
+        sync(&states, &[&above], &[(0, &file)], 2);
+        let plan = sync(&states, &[&folder], &[], 2);
+        assert_eq!(plan.asked, [vec![0, 1]]);
+        assert_eq!(plan.added, BTreeMap::from([(1, vec![above])]));
     }
 
     #[test]
@@ -192,7 +283,7 @@ mod tests {
             states.note_changed(1, path(&format!("{number}")));
         }
         let (folder, file) = (path("a"), path("a/f"));
-        let plan = states.plan(&[&folder], &[(0, &file)], 3);
+        let plan = sync(&states, &[&folder], &[(0, &file)], 3);
         assert_eq!(plan.asked, [vec![0, 1, 2]]);
     }
 }
