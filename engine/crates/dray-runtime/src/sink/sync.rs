@@ -135,8 +135,13 @@ impl Space {
             return Ok(results);
         }
         let mut sync = self.touched.begin_sync()?;
-        let mut folders = sync.take(entries);
+        let mut folders = sync.take(entries.iter().copied());
         folders.extend(items.iter().filter_map(SyncPath::changed_folder));
+        // A concurrent sync of the main group may have taken a folder of these entries, and may have
+        // synced the folder only on the disks of its own files.
+        if group == SyncGroup::Late && self.store.capabilities().is_on_disks {
+            folders.extend(entries.into_iter().map(folder_of));
+        }
         all.extend(folders.iter().map(SyncItem::Folder));
         if all.is_empty() {
             return Ok(results);
