@@ -566,9 +566,11 @@ fn judged(
     if verdict.is_tried {
         let wait = Duration::from_secs(retry.interval_seconds);
         row.next_try_at = Some(now.after(wait));
-        let mut parts = live::parts(&error);
-        parts.remedy = RETRIED.to_owned();
-        row.error = Some(parts);
+        let remedy = match error.remedy.is_empty() {
+            true => RETRIED.to_owned(),
+            false => format!("{RETRIED}; if the error persists: {}", error.remedy),
+        };
+        row.error = Some(live::parts(&error.remedy(remedy)));
         return EndKind::Again;
     }
     let error = match error.status {
