@@ -26,9 +26,13 @@ impl Spans {
     pub(crate) fn begin(cp: &Cp) -> Result<Self> {
         let variable = |name: &str| std::env::var(name).ok();
         let settings = Settings::of(cp.say.otlp.as_deref(), "dray-cp", variable);
-        let telemetry = match settings.map_err(|error| match cp.say.otlp {
-            Some(_) => error.remedy("correct --otlp; an example is http://localhost:4318"),
-            None => error.remedy("correct the variable OTEL_EXPORTER_OTLP_ENDPOINT, or unset it"),
+        let telemetry = match settings.map_err(|error| {
+            let place = match cp.say.otlp {
+                Some(_) => "--otlp",
+                None => "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT",
+            };
+            let remedy = format!("correct {place}: {}", error.remedy);
+            error.remedy(remedy)
         })? {
             Some(settings) => Telemetry::start(settings, |words| {
                 output::note(&format!("note: {words}"));

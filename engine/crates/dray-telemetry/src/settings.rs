@@ -5,7 +5,7 @@ use dray_core::{End, Error, ErrorKind, Result};
 /// Path of the collector's service for spans, below its base URL (OTLP 1.x, "OTLP/HTTP Request").
 const TRACES: &str = "/v1/traces";
 
-/// Maximum number of characters of a URL.
+/// Maximum length of a URL in bytes.
 const URL_BYTES_MAX: usize = 2048;
 
 /// The rule that decides which traces are recorded.
@@ -69,7 +69,8 @@ impl Settings {
     /// `variable` reads the environment.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] if the URL is not an `http://` or `https://` URL.
+    /// [`ErrorKind::InvalidRequest`] if the URL is not an `http://` or `https://` URL, or if it
+    /// contains a user name or a password.
     pub fn of(
         base: Option<&str>,
         service: &str,
@@ -108,6 +109,18 @@ fn check(url: &str) -> Result<()> {
     let rest = url
         .strip_prefix("https://")
         .or_else(|| url.strip_prefix("http://"));
+    let authority = rest.unwrap_or(url).split(['/', '?', '#']).next();
+    if authority.is_some_and(|authority| authority.contains('@')) {
+        // Messages and logs contain the URL, so the error does not repeat it.
+        let cause = "the URL of the collector contains a user name or a password";
+        let remedy = "remove it from the URL, and send credentials in a header \
+                      (OTEL_EXPORTER_OTLP_HEADERS)";
+        return Err(
+            Error::new(ErrorKind::InvalidRequest, End::Here, "export spans")
+                .cause(cause)
+                .remedy(remedy),
+        );
+    }
     let is_url = rest.is_some_and(|rest| !rest.starts_with(['/', ':']) && !rest.is_empty());
     if is_url && url.len() <= URL_BYTES_MAX && url.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Ok(());
@@ -219,5 +232,15 @@ mod tests {
             assert_eq!(error.kind, ErrorKind::InvalidRequest);
             assert!(error.remedy.contains("http://localhost:4318"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_url_with_credentials_is_refused_and_not_repeated() {
+        for url in ["http://user:secret@c:4318", "https://secret@c/base"] {
+            let error = Settings::of(Some(url), "dray", |_| None).expect_err(url);
+            assert_eq!(error.kind, ErrorKind::InvalidRequest);
+            assert!(!error.to_string().contains("secret@"), "{error}");
+        }
+        assert!(of(Some("http://c:4318/a@b"), &[]).is_some());
     }
 }
