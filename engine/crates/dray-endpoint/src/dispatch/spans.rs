@@ -9,6 +9,11 @@ use dray_runtime::drive;
 use dray_telemetry::{Kind, SessionSpans};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// Maximum number of transfers whose last end is remembered. A transfer that is cancelled while it
+/// waits stays in the map, so the map is emptied when it is full. The wait of a forgotten transfer
+/// then begins with its submission. The value is an estimate.
+const ENDS_MAX: usize = 4096;
+
 /// Returns the error that ended a session.
 pub(super) const fn error_of(ended: &drive::Ended) -> Option<&Error> {
     match &ended.ending {
@@ -24,7 +29,7 @@ impl DispatcherInner {
     pub(super) fn begin_spans(&self, input: &SessionInput, moving: &Moving) -> SessionSpans {
         let parent = input.request.trace();
         let waited = self.telemetry.span("queue", Kind::Internal, parent);
-        let ended = self.ended.lock_unpoisoned().get(&input.id).copied();
+        let ended = self.ended.lock_unpoisoned().remove(&input.id);
         let mut waited = waited.since(ended.unwrap_or_else(|| {
             let ms = u64::try_from(input.submitted_at.as_ms()).unwrap_or(0);
             UNIX_EPOCH + Duration::from_millis(ms)
@@ -54,9 +59,13 @@ impl DispatcherInner {
             return;
         }
         let mut ended = self.ended.lock_unpoisoned();
-        match is_over {
-            true => drop(ended.remove(id)),
-            false => drop(ended.insert(id.clone(), SystemTime::now())),
+        if is_over {
+            ended.remove(id);
+            return;
         }
+        if ended.len() >= ENDS_MAX {
+            ended.clear();
+        }
+        ended.insert(id.clone(), SystemTime::now());
     }
 }
