@@ -377,9 +377,10 @@ pub(crate) struct Cp {
 
     /// Form of the object log at a destination on this host: MECHANISM:METHOD. The mechanisms are
     /// file (a log for each file), transaction (a log for four files; transaction/N for N files) and
-    /// universal (one log); the methods are ranges, char, int, enc, binary, bit8 and bit64. :nosums
-    /// omits the checksums, so changed bytes of an earlier run stay unnoticed; :async logs in a
-    /// thread of its own (default: universal:ranges; a copy that resumes keeps the form of its log)
+    /// universal (one log); the methods are ranges, char, int, enc, binary, bit8 and bit64. The option
+    /// :nosums omits the checksums, so a copy that resumes does not notice changed bytes; :async
+    /// writes the log in a thread of its own (default: universal:ranges; a copy that resumes keeps
+    /// the form of its log)
     #[arg(long, value_name = "FORM", value_parser = LogForm::from_str,
           help_heading = "Copy options")]
     pub(crate) log: Option<LogForm>,
@@ -487,7 +488,8 @@ pub(crate) struct Say {
     pub(crate) trace: Option<PathBuf>,
 
     /// Export spans of the copy to the collector of OpenTelemetry at this base URL, by OTLP over
-    /// HTTP (default: OTEL_EXPORTER_OTLP_ENDPOINT, otherwise none)
+    /// HTTP (default: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT; without
+    /// them, nothing is exported)
     #[arg(long, value_name = "URL", help_heading = "Output options")]
     pub(crate) otlp: Option<String>,
 }

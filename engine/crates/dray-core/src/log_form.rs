@@ -185,7 +185,7 @@ impl FromStr for LogForm {
                 "async" if !is_async => is_async = true,
                 _ => {
                     return refuse(
-                        "after the method, only :nosums and :async may follow, once each",
+                        "only :nosums and :async may follow the method, each at most once",
                     );
                 }
             }
@@ -279,7 +279,7 @@ mod tests {
             ("transaction/65537:bit8", "1 to 65536 files"),
             ("file:bit16", "methods are ranges"),
             ("file:bit8:fast", "only :nosums and :async"),
-            ("file:bit8:async:async", "once each"),
+            ("file:bit8:async:async", "at most once"),
             ("file:bit8:", "only :nosums and :async"),
         ] {
             let error = text.parse::<LogForm>().expect_err(text);

@@ -240,7 +240,7 @@ fn unproven(
         doubt(
             ErrorKind::Other,
             format!(
-                "{} has the form {}, which contains no checksums, and {why}",
+                "{} has the form {} and so no checksums, and {why}",
                 sink.log, recovery.header.form
             ),
         )

@@ -56,7 +56,7 @@ struct Shared {
     dropped: AtomicU64,
 }
 
-/// The side of the exporter that creates spans.
+/// The queue of ended spans, and its counters.
 pub(crate) struct Queue {
     spans: Sender<Ended>,
     done: Receiver<()>,
@@ -198,7 +198,8 @@ impl Worker {
                     (self.shared.exported).fetch_add(count - rejected, Ordering::Relaxed);
                     self.shared.dropped.fetch_add(rejected, Ordering::Relaxed);
                     if std::mem::take(&mut self.is_failing) {
-                        (self.tell)("the collector of spans accepts spans again");
+                        let url = &self.settings.url;
+                        (self.tell)(&format!("the collector at {url} accepts spans again"));
                     }
                     return;
                 }
@@ -214,12 +215,12 @@ impl Worker {
         self.shared.dropped.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Reports a failure, unless the one before was reported and nothing has succeeded since.
+    /// Reports the first failure after a success.
     fn failing(&mut self, text: &str) {
         if !std::mem::replace(&mut self.is_failing, true) {
             (self.tell)(&format!(
-                "cannot export spans to {}: {text}; transfers continue, and spans that the queue \
-                 cannot hold are dropped",
+                "cannot export spans to {}: {text}; transfers continue, but spans may be lost; \
+                 check that a collector accepts OTLP over HTTP at this URL",
                 self.settings.url
             ));
         }

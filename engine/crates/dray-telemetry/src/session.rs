@@ -23,7 +23,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// two hundred windows.
 const WINDOWS_OF_A_LENGTH: u32 = 16;
 
-/// A time with a sum: for operations of which only the first and the last are known.
+/// The time from the first to the last of several operations, with a sum over all of them.
 #[derive(Clone, Copy)]
 struct Stretch {
     began: SystemTime,

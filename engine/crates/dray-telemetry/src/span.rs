@@ -37,7 +37,7 @@ impl Telemetry {
     }
 
     /// Starts the thread that sends spans to the collector. The thread calls `tell` once when the
-    /// collector stops to accept spans, and once when it accepts spans again.
+    /// collector stops accepting spans, and once when it accepts spans again.
     ///
     /// # Errors
     /// If the system refuses the thread.
@@ -143,13 +143,13 @@ fn is_chosen(trace: &[u8; 16], ratio: f64) -> bool {
 #[derive(Debug)]
 pub struct Span {
     telemetry: Telemetry,
-    /// The span that the span's own context replaces if nothing is exported.
+    /// Context of the caller, which [`Span::context`] returns if nothing is exported.
     above: Option<TraceContext>,
     open: Option<Ended>,
 }
 
 impl Span {
-    /// Returns a span that is not exported. Its context is that of `above`.
+    /// Returns a span that is not exported. Its context is `above`.
     fn silent(telemetry: &Telemetry, above: Option<TraceContext>) -> Self {
         Self {
             telemetry: telemetry.clone(),

@@ -22,7 +22,7 @@ const NOTES_MAX: usize = 1 << 16;
 /// Folders by disk, each with the number of its last note.
 type Folders = HashMap<(usize, RelPath), u64>;
 
-/// What is known about the folders of each disk.
+/// Notes about the folders of each disk.
 #[derive(Debug, Default)]
 pub(super) struct FolderStates(Mutex<State>);
 
