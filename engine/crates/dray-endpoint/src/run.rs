@@ -318,6 +318,13 @@ fn front(server: &Arc<Server>, identity: &Presented) -> Result<Front> {
     }))
 }
 
+fn about(identity: &Presented, address: String) -> About {
+    About {
+        identity: identity.clone(),
+        address,
+    }
+}
+
 impl Endpoint {
     /// Opens all files and folders that the configuration names, and starts to listen.
     ///
@@ -365,10 +372,7 @@ impl Endpoint {
             live: live.clone(),
             peers,
             receipts,
-            about: About {
-                identity: identity.clone(),
-                address,
-            },
+            about: about(&identity, address),
             telemetry: telemetry.clone(),
         })?;
         let routes = router(Arc::clone(&api));
