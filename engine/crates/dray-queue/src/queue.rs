@@ -211,6 +211,9 @@ impl Queue {
             tally: Arc::clone(&tally),
             due: settings.keeps_receipts.then(|| Arc::clone(&due)),
         };
+        if !settings.keeps_receipts {
+            receipts::give_up(&connection)?;
+        }
         let is_needed = |folder: &str| receipts::needs_folder(&connection, folder);
         manifest::sweep(&connection, &transfers, is_needed)?;
         promised::load(&connection, &promises)?;

@@ -165,6 +165,14 @@ fn breaks(connection: &Connection, run: i64) -> rusqlite::Result<Vec<BrokenSessi
     found.collect()
 }
 
+/// Deletes the data of receipts that are due, because no thread will write them. Without this data,
+/// the lists of files of deleted transfers can be removed.
+pub(super) fn give_up(connection: &Connection) -> Result<()> {
+    connection
+        .execute_batch("DELETE FROM receipts_due")
+        .map_err(sql("delete the data of receipts"))
+}
+
 /// Returns true if the lists of files in a folder are still needed for a receipt.
 pub(super) fn needs_folder(connection: &Connection, folder: &str) -> Result<bool> {
     connection

@@ -159,6 +159,22 @@ fn old_records_are_removed_but_not_the_end_of_the_chain() {
 }
 
 #[test]
+fn receipts_that_are_turned_off_keep_no_lists() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path());
+    ends(&queue, "one");
+    let due = queue.receipts_due().expect("read");
+    let lists = due[0].list.parent().expect("a folder").to_owned();
+    std::fs::create_dir_all(&lists).expect("made");
+    queue.delete(&actor("alice"), "one").expect("deleted");
+    assert!(lists.exists());
+    drop(queue);
+    let queue = super::open(folder.path());
+    assert!(queue.receipts_due().expect("read").is_empty());
+    assert!(!lists.exists());
+}
+
+#[test]
 fn without_receipts_nothing_is_stored() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = super::open(folder.path());
