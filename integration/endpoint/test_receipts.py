@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from dray.client import Place, Request, Retry, Selection
 from dray.errors import DrayError
@@ -196,6 +200,75 @@ def test_the_program_verifies_receipt_chain_and_files(site: Endpoint, tmp_path: 
     wrong = dray(site, "verify", "--chain", folder, "--last", first.receipt.id)
     assert wrong.returncode == 1
     assert "newest" in wrong.stderr
+
+
+def encoded(data: bytes) -> str:
+    """Encode as base64url without padding."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def signed(line: bytes, key: Ed25519PrivateKey, kid: str, **changed: object) -> bytes:
+    """Return a signed line with changed fields, signed with ``key``."""
+    header, payload, _ = line.decode().split(".")
+    fields = {**json.loads(decoded(header)), "kid": kid}
+    head = {**json.loads(decoded(payload)), **changed}
+    text = ".".join(encoded(json.dumps(each).encode()) for each in (fields, head))
+    return f"{text}.{encoded(key.sign(text.encode()))}".encode()
+
+
+def test_each_kind_of_tampering_ends_with_one_error(site: Endpoint, tmp_path: Path) -> None:
+    with site.client(policy=CALLS) as client:
+        for id in ("one", "two"):
+            copy(client, id)
+    site.stop()
+    folder = store(site)
+    first, second = (folder / f"00000000000{number}.receipt" for number in (1, 2))
+    original = first.read_bytes()
+    line, _, rest = original.partition(b"\n")
+    files = rest.splitlines(keepends=True)
+    key = load_pem_private_key((folder / "key.pem").read_bytes(), None)
+    assert isinstance(key, Ed25519PrivateKey)
+    [jwk] = json.loads((folder / "keys.json").read_text())["keys"]
+    other = Ed25519PrivateKey.generate()
+    # Somebody with another key, and somebody with the key of the endpoint.
+    head = check_line(line, {"keys": [jwk]}, RECEIPT)
+    stranger = signed(line, other, jwk["kid"])
+    forger = signed(line, key, jwk["kid"], notices=["forged"])
+    unknown = signed(line, other, "another")
+    receipts = {
+        "dropped": (line + b"\n" + b"".join(files[1:]), "lines"),
+        "added": (original + files[0], "lines"),
+        "reordered": (line + b"\n" + b"".join([*files[1:], files[0]]), "another content"),
+        "truncated": (original[: len(line) // 2], "cut off"),
+        "other signature": (stranger + b"\n" + rest, "signature"),
+        "unknown key": (unknown + b"\n" + rest, "do not contain the key"),
+        "not a receipt": (b"a\n", "three parts"),
+        "empty": (b"", "cut off"),
+    }
+    for name, (content, cause) in receipts.items():
+        path = tmp_path / "receipt"
+        path.write_bytes(content)
+        ended = dray(site, "verify", path, "--key", folder / "keys.json")
+        assert (ended.returncode, ended.stdout) == (1, ""), name
+        assert cause in ended.stderr, (name, ended.stderr)
+        assert ended.stderr.count("\n") == 1, ended.stderr
+    # Each field of the head, with the old signature.
+    header, _, signature = line.decode().split(".")
+    for field in head:
+        changed = encoded(json.dumps({**head, field: "changed"}).encode())
+        (tmp_path / "receipt").write_bytes(f"{header}.{changed}.{signature}\n".encode() + rest)
+        ended = dray(site, "verify", tmp_path / "receipt", "--key", folder / "keys.json")
+        assert ended.returncode == 1, field
+        assert "signature" in ended.stderr
+    # A valid signature does not help against the chain.
+    first.write_bytes(forger + b"\n" + rest)
+    ended = dray(site, "verify", "--chain", folder)
+    assert ended.returncode == 1
+    assert "names another receipt" in ended.stderr
+    first.write_bytes(second.read_bytes())
+    assert "begins with the receipt 2" in dray(site, "verify", "--chain", folder).stderr
+    first.write_bytes(original)
+    assert dray(site, "verify", "--chain", folder).returncode == 0
 
 
 def test_every_kind_of_end_has_a_receipt(site: Endpoint) -> None:

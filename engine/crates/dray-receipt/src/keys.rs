@@ -19,6 +19,12 @@ const SPKI_START: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
 
+/// Start of the DER form of an Ed25519 private key; the 32 bytes of the key follow (RFC 8410, section
+/// 7, without attributes and public key).
+const PKCS8_START: [u8; 16] = [
+    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
+
 /// Maximum number of keys of a key ring. An endpoint that changes its key every day needs years to
 /// reach the limit.
 const KEYS_MAX: usize = 4_096;
@@ -64,12 +70,16 @@ impl SigningKey {
     /// # Errors
     /// [`ErrorKind::Internal`] if the random source fails.
     pub fn generate(random: &dyn SecureRandom) -> Result<(Self, String)> {
-        let document = Ed25519KeyPair::generate_pkcs8(random).map_err(|_| {
+        let mut secret = [0; 32];
+        random.fill(&mut secret).map_err(|_| {
             let operation = "get random bytes from the system";
             Error::new(ErrorKind::Internal, End::Here, operation)
         })?;
-        let key = Self::from_pkcs8(document.as_ref())?;
-        Ok((key, pem("PRIVATE KEY", document.as_ref())))
+        // Not the form that ring generates: it contains the public key too, and OpenSSL does not
+        // read it.
+        let der: Vec<u8> = PKCS8_START.iter().chain(&secret).copied().collect();
+        let key = Self::from_pkcs8(&der)?;
+        Ok((key, pem("PRIVATE KEY", &der)))
     }
 
     /// Returns the public key.
