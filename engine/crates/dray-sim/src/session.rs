@@ -16,6 +16,13 @@ use dray_wire::message::{Limits, Segment};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+/// Retries of the simulated source. The pauses are short, because the simulated links are fast.
+const RETRY: RetryPolicy = RetryPolicy {
+    attempts_max: 5,
+    backoff: Duration::from_millis(1),
+    backoff_max: Duration::from_millis(20),
+};
+
 /// Record of an attempt to send a block.
 #[derive(Debug, Clone)]
 pub struct Attempt {
@@ -90,6 +97,8 @@ pub struct Session {
     pub stall: Option<(u32, Time)>,
     /// End of the last inspection in progress. Inspections run one after the other.
     pub inspected: Time,
+    /// Time at which the logger has written the records that it has received.
+    pub logged: Time,
     /// True if files are read back before they are published.
     pub verifies: bool,
     /// True if the overwrite option forbade replacing files when the session began. After a crash,
@@ -118,11 +127,7 @@ impl Session {
             readers: ThreadCount::Fixed(setup.reads_max),
             segments_max: setup.segments_max,
             live_entries_max: setup.live_entries_max,
-            retry: RetryPolicy {
-                attempts_max: 5,
-                backoff: Duration::from_millis(1),
-                backoff_max: Duration::from_millis(20),
-            },
+            retry: RETRY,
             seed,
             attempt: 1,
             is_driver: !setup.sink_drives,
@@ -148,7 +153,8 @@ impl Session {
             writes_durably: setup.writes_durably,
             attempt: 1,
             is_driver: setup.sink_drives,
-        });
+        })
+        .logging_apart(setup.logs_apart);
         Self {
             source,
             sink,
@@ -180,6 +186,7 @@ impl Session {
             rots: false,
             stall: None,
             inspected: Time::ZERO,
+            logged: Time::ZERO,
             verifies: setup.options.verify,
             sink_drives: setup.sink_drives,
             keeps: setup.options.overwrite == Overwrite::Never,

@@ -65,7 +65,11 @@ impl World {
             Effect::Log { records, .. } => {
                 self.check_open(at, records.iter().map(|record| record.file));
                 self.sessions[at].logging += 1;
-                self.delay(100, 1500)
+                // One thread writes the log, in the order of the effects.
+                let over = self.sessions[at].logged.max(self.now) + self.delay(100, 1500);
+                self.sessions[at].logged = over;
+                self.at(at, over, done(effect, until));
+                return;
             }
             Effect::ReadBack { .. }
             | Effect::CheckWritten { .. }

@@ -58,6 +58,8 @@ pub struct Setup {
     pub sync_interval: Duration,
     /// True if the store may sync both groups concurrently.
     pub syncs_apart: bool,
+    /// True if a logger writes the records of a group while the next group is synced.
+    pub logs_apart: bool,
     /// True if the sink counts answered writes as durable, and collects all written data in one
     /// group. The simulated disk still loses data that was not synced.
     pub writes_durably: bool,
@@ -153,6 +155,8 @@ impl Setup {
             syncs_apart: chance(draw, 70),
             writes_durably: chance(draw, 20),
             unlogged_groups: one_of(draw, &[1, 1, 4]),
+            // Do not take a number from `draw`, so that the seeds still give the runs of earlier versions.
+            logs_apart: chance(&mut draw.clone(), 40),
         }
     }
 

@@ -151,6 +151,7 @@ fn setup(buffers: u32, order: Order) -> Setup {
         unlogged_groups: 1,
         sync_interval: Duration::from_millis(50),
         syncs_apart: true,
+        logs_apart: false,
         writes_durably: false,
         ordered_window: None,
         holes: true,
