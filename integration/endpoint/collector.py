@@ -141,6 +141,7 @@ class Collector:
                 left = until - time.monotonic()
                 assert left > 0, [(each.instance, each.name) for each in self.spans]
                 self._changed.wait(left)
+            assert self.errors == []
             return list(self.spans)
 
     def close(self) -> None:

@@ -93,8 +93,8 @@ fn copy_files(cp: &Cp, spans: &Spans) -> Result<Exit, Stop> {
     run.targets.check_limits()?;
     let ended = carry_on(&run);
     match &ended {
-        Ok(ended) => sessions.end(error_of(&ended.ending), &ended.progress),
-        Err(error) => sessions.end(Some(error), &Progress::default()),
+        Ok(ended) => sessions.end(error_of(&ended.ending)),
+        Err(error) => sessions.end(Some(error)),
     }
     let transfer = run.transfer;
     let collected = feed.finish();

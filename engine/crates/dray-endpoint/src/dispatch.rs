@@ -508,7 +508,7 @@ impl DispatcherInner {
         let carry = || (self.runner).run(input, budget, &slot.moving.handle, &watch);
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(carry));
         let ended = ran.unwrap_or_else(|_| outcome::panicked());
-        spans.end(spans::error_of(&ended), &ended.progress);
+        spans.end(spans::error_of(&ended));
         let report = monitor.finish(&ended);
         let is_stopped = slot.moving.handle.is_stopped();
         let ending = outcome::ending(input, &ended, &report, is_stopped);

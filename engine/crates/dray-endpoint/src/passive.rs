@@ -346,7 +346,7 @@ impl Handler for Passive {
         let prepared = self.prepared(request, &spans);
         if let Err(error) = &prepared {
             admission.fail(error);
-            spans.end(Some(error), &Progress::default());
+            spans.end(Some(error));
         }
         admission.end();
         prepared
@@ -483,7 +483,7 @@ impl Passive {
             Outcome::Refused(error) | Outcome::Failed(error) => Some(error),
             Outcome::Done(_) | Outcome::Cancelled => None,
         };
-        spans.end(error, progress);
+        spans.end(error);
         self.audit.session(&session.deed, progress, error);
         let moving = &session.slot.moving;
         if let (Outcome::Done(_), Way::In, Some(id)) = (outcome, moving.way, &moving.ticket) {

@@ -126,11 +126,12 @@ impl SessionSpans {
         self.state().session.child(name, Kind::Internal)
     }
 
-    /// Ends the present session.
-    pub fn end(&self, error: Option<&Error>, progress: &Progress) {
+    /// Ends the present session. Its counters are those of its last report. The final counters of a
+    /// driver are sums over all sessions, so they do not fit the span of one session.
+    pub fn end(&self, error: Option<&Error>) {
         let next = State::begin(&Telemetry::off(), None, self.kind, &[]);
         let ended = std::mem::replace(&mut *self.state(), next);
-        ended.end(error, progress, self.has_sink);
+        ended.end(error, self.has_sink);
     }
 
     /// Begins the span of the session `number`. The first session has already begun.
@@ -156,8 +157,7 @@ impl SessionSpans {
     }
 
     fn lost(&self, error: &Error) {
-        let last = self.state().last;
-        self.end(Some(error), &last);
+        self.end(Some(error));
         // The next call of `session` replaces this state.
         self.state().number = Some(0);
     }
@@ -274,9 +274,9 @@ impl State {
         window.base = *progress;
     }
 
-    fn end(mut self, error: Option<&Error>, progress: &Progress, has_sink: bool) {
-        self.progress(progress);
-        self.close_window(progress);
+    fn end(mut self, error: Option<&Error>, has_sink: bool) {
+        let progress = self.last;
+        self.close_window(&progress);
         for span in [self.handshake.take(), self.enumeration.take()] {
             if let (Some(mut span), Some(error)) = (span, error) {
                 span.fail(error);
