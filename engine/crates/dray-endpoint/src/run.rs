@@ -1,5 +1,7 @@
 //! Assembles an endpoint from its parts, and defines the order in which the parts start and end.
 
+mod stages;
+
 use crate::accounts::Accounts;
 use crate::api::{About, Api, Parts, router};
 use crate::audit::Audit;
@@ -196,40 +198,6 @@ fn janitor(
     )
 }
 
-/// Returns the part that removes staged copies at the end of their lifetime.
-fn expiry(
-    config: &Config,
-    roots: &Roots,
-    accounts: &Arc<Accounts>,
-    audit: &Arc<Audit>,
-    queue: &Arc<Queue>,
-    tiers: &Arc<Tiers>,
-) -> Expiry {
-    Expiry {
-        queue: Arc::clone(queue),
-        roots: roots.clone(),
-        accounts: Arc::clone(accounts),
-        audit: Arc::clone(audit),
-        tiers: Arc::clone(tiers),
-        is_dry_run: config.janitor.dry_run,
-    }
-}
-
-/// Returns the part that stages the files of tape requests.
-fn recalls(
-    roots: &Roots,
-    accounts: &Arc<Accounts>,
-    queue: &Arc<Queue>,
-    tiers: &Arc<Tiers>,
-) -> Recalls {
-    Recalls {
-        queue: Arc::clone(queue),
-        roots: roots.clone(),
-        accounts: Arc::clone(accounts),
-        tiers: Arc::clone(tiers),
-    }
-}
-
 fn ticket_store(
     config: &Config,
     queue: &Arc<Queue>,
@@ -351,8 +319,8 @@ impl Endpoint {
         let metrics = Arc::new(Metrics::default());
         let janitor = janitor(&config, &roots, &audit, &metrics, &queue);
         let tiers = Tiers::open(&config, &queue, &roots, &accounts, &audit, &live)?;
-        let expiry = expiry(&config, &roots, &accounts, &audit, &queue, &tiers);
-        let recalls = recalls(&roots, &accounts, &queue, &tiers);
+        let expiry = stages::expiry(&config, &roots, &accounts, &audit, &queue, &tiers);
+        let recalls = stages::recalls(&roots, &accounts, &queue, &tiers);
         let telemetry = telemetry(&config)?;
         let by = (&access, &audit);
         let dispatcher = dispatcher(&config, &queue, runner, &live, by, &telemetry);

@@ -12,14 +12,12 @@ from dray.client._answers import (
     AdmissionVerdict,
     ByteCounts,
     Checksum,
-    EndpointInfo,
     Entry,
     Eta,
     Event,
     FileCounts,
     FileFailure,
     FileOutcome,
-    Health,
     Miss,
     ObjectCounts,
     Obstacle,
@@ -28,17 +26,15 @@ from dray.client._answers import (
     Rates,
     ReceiptKeys,
     ReceiptReference,
-    RootInfo,
-    Scheduling,
     Space,
     SpaceClaim,
     Staged,
     Ticket,
     Transfer,
     TransferState,
-    You,
 )
 from dray.client._async import AsyncClient
+from dray.client._endpoint import EndpointInfo, Health, RootInfo, Scheduling, You
 from dray.client._flows import Policy
 from dray.client._live import FolderSums, LiveFile, LiveFiles
 from dray.client._load import EndpointLoad, HiddenLoad, Promise, Session

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 from urllib.parse import urlencode
 
 from dray.client import _answers as answers
+from dray.client._endpoint import EndpointInfo, Health, Scheduling
 from dray.client._errors import error_of, usage
 from dray.client._live import LiveFiles
 from dray.client._load import EndpointLoad
@@ -564,9 +565,9 @@ def evict(id: str) -> Call[answers.Staged]:
     return Call("evict the staged copy", "POST", place, _reader_of(answers.Staged), body={})
 
 
-def endpoint() -> Call[answers.EndpointInfo]:
+def endpoint() -> Call[EndpointInfo]:
     """Get the endpoint's description."""
-    reader = _reader_of(answers.EndpointInfo)
+    reader = _reader_of(EndpointInfo)
     return Call("describe the endpoint", "GET", "/v1/endpoint", reader)
 
 
@@ -575,7 +576,7 @@ def load() -> Call[EndpointLoad]:
     return Call("read the load", "GET", "/v1/endpoint/load", _reader_of(EndpointLoad))
 
 
-def change_scheduling(**values: object) -> Call[answers.Scheduling]:
+def change_scheduling(**values: object) -> Call[Scheduling]:
     """Change the scheduling policy; ``None`` restores a default."""
     body = {name: value for name, value in values.items() if not isinstance(value, Keep)}
     if not body:
@@ -584,10 +585,10 @@ def change_scheduling(**values: object) -> Call[answers.Scheduling]:
             "give at least one field, such as policy, max_running or quota",
         )
     place = "/v1/endpoint/scheduling"
-    return Call("change the scheduling", "PATCH", place, _reader_of(answers.Scheduling), body=body)
+    return Call("change the scheduling", "PATCH", place, _reader_of(Scheduling), body=body)
 
 
-def health() -> Call[answers.Health]:
+def health() -> Call[Health]:
     """Get the endpoint's health. No token is sent, because everybody may call this."""
-    reader = _reader_of(answers.Health)
+    reader = _reader_of(Health)
     return Call("check the endpoint's health", "GET", "/healthz", reader, with_token=False)

@@ -10,13 +10,10 @@ from dray.client import _tape as tape
 from dray.client._answers import (
     Admission,
     Checksum,
-    EndpointInfo,
     Entry,
     Event,
     FileOutcome,
-    Health,
     ReceiptKeys,
-    Scheduling,
     Space,
     Staged,
     Ticket,
@@ -31,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
     from datetime import datetime
 
+    from dray.client._endpoint import EndpointInfo, Health, Scheduling
     from dray.client._live import LiveFiles
     from dray.client._load import EndpointLoad
     from dray.client._requests import Request, StagingRequest, WriteRequest

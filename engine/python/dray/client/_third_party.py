@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from dray.client import _calls as calls
 from dray.client import _flows as flows
-from dray.client._answers import EndpointInfo, Ticket, Transfer
+from dray.client._answers import Ticket, Transfer
 from dray.client._async import AsyncClient
 from dray.client._base import with_id
 from dray.client._errors import make, usage
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dray.client._calls import Call
+    from dray.client._endpoint import EndpointInfo
 
 __all__ = ["AsyncCopy", "Copy", "copy", "copy_async"]
 
