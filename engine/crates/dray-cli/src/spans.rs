@@ -22,18 +22,23 @@ impl Spans {
     /// of the whole command.
     ///
     /// # Errors
-    /// If the URL of the collector is not valid, or if the system refuses a thread.
+    /// If the URL after `--otlp` is not valid, or if the system refuses a thread.
     pub(crate) fn begin(cp: &Cp) -> Result<Self> {
         let variable = |name: &str| std::env::var(name).ok();
         let settings = Settings::of(cp.say.otlp.as_deref(), "dray-cp", variable);
-        let telemetry = match settings.map_err(|error| {
-            let place = match cp.say.otlp {
-                Some(_) => "--otlp",
-                None => "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT",
-            };
-            let remedy = format!("correct {place}: {}", error.remedy);
-            error.remedy(remedy)
-        })? {
+        let settings = match settings {
+            Ok(settings) => settings,
+            // The variable may be meant for other programs, so it does not make the copy fail.
+            Err(error) if cp.say.otlp.is_none() => {
+                output::note(&format!("note: {error}"));
+                None
+            }
+            Err(error) => {
+                let remedy = format!("correct --otlp: {}", error.remedy);
+                return Err(error.remedy(remedy));
+            }
+        };
+        let telemetry = match settings {
             Some(settings) => Telemetry::start(settings, |words| {
                 output::note(&format!("note: {words}"));
             })?,

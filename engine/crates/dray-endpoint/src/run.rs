@@ -262,7 +262,15 @@ fn dispatcher(
 fn telemetry(config: &Config) -> Result<Telemetry> {
     let variable = |name: &str| std::env::var(name).ok();
     let settings = Settings::of(config.telemetry.otlp.as_deref(), "dray", variable);
-    let Some(mut settings) = configured("telemetry.otlp", settings)? else {
+    let settings = match settings {
+        // The variable may be meant for other programs, so it does not make the endpoint fail.
+        Err(error) if config.telemetry.otlp.is_none() => {
+            tracing::warn!("{error}");
+            None
+        }
+        settings => configured("telemetry.otlp", settings)?,
+    };
+    let Some(mut settings) = settings else {
         return Ok(Telemetry::off());
     };
     settings.instance.clone_from(&config.name);

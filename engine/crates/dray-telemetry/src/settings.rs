@@ -1,6 +1,7 @@
 //! The collector, the name of the service and the sampling.
 
 use dray_core::{End, Error, ErrorKind, Result};
+use std::fmt;
 
 /// Path of the collector's service for spans, below its base URL (OTLP 1.x, "OTLP/HTTP Request").
 const TRACES: &str = "/v1/traces";
@@ -49,7 +50,7 @@ impl Sampler {
 }
 
 /// The collector and the properties of the spans.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Settings {
     /// URL to which spans are posted.
     pub url: String,
@@ -61,6 +62,18 @@ pub struct Settings {
     pub instance: String,
     /// The rule that decides which traces are recorded.
     pub sampler: Sampler,
+}
+
+impl fmt::Debug for Settings {
+    /// Leaves out the headers, because they may contain credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("url", &self.url)
+            .field("service", &self.service)
+            .field("instance", &self.instance)
+            .field("sampler", &self.sampler)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Settings {
@@ -86,7 +99,17 @@ impl Settings {
             .or_else(|| set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").map(|url| url.trim().to_owned()))
             .or_else(|| set("OTEL_EXPORTER_OTLP_ENDPOINT").map(|url| below(&url)));
         let Some(url) = url else { return Ok(None) };
-        check(&url)?;
+        check(&url).map_err(|error| match base {
+            Some(_) => error,
+            None => {
+                let remedy = format!(
+                    "correct the variable OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or \
+                     OTEL_EXPORTER_OTLP_ENDPOINT: {}",
+                    error.remedy
+                );
+                error.remedy(remedy)
+            }
+        })?;
         let sampler = set("OTEL_TRACES_SAMPLER").map_or_else(Sampler::default, |name| {
             Sampler::named(&name, set("OTEL_TRACES_SAMPLER_ARG").as_deref())
         });
