@@ -183,11 +183,10 @@ impl Answers {
         self.0[at] = Some(merged(self.0[at].take(), answer));
     }
 
-    /// Gives the files of a disk below `folder` the error of this folder.
+    /// Gives the files and folders of a disk below `folder` the error of this folder.
     fn fail_below(&mut self, sync: &DiskSync<'_>, folder: &RelPath, error: &Error) {
         for (item, at) in sync.items.iter().zip(&sync.of) {
             if let Some(at) = at
-                && !matches!(item, SyncItem::Folder(_))
                 && path_of(item).starts_with(folder)
             {
                 self.merge(*at, Err(error.clone()));
