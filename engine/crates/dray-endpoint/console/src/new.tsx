@@ -144,8 +144,10 @@ interface DecisionProps {
 }
 
 /** A reason of the endpoint, in words for users of this page. */
-const reasonOf = (reason: string): string =>
-  reason.includes("bytes_expected") ? words.sizeNeeded : reason;
+function reasonOf(reason: string): string {
+  if (reason.includes("bytes_expected")) return words.sizeNeeded;
+  return reason.includes("set `rate`") ? words.rateNeeded : reason;
+}
 
 /** The endpoint's decision, before anything is started. */
 function Decision({ of, hasDeadline, accept }: DecisionProps): JSX.Element {
@@ -250,11 +252,14 @@ function Chosen({ route, counted }: ChosenProps): JSX.Element {
     <>
       <p role="status">
         {words.chosen(sources.length)}
+        {sources.length === 1 && " ("}
+        {sources.length === 1 && <Name of={sources[0]?.path ?? ""} />}
+        {sources.length === 1 && ")"}
         {sources.length > 0 && `: ${size}`}.{" "}
         {!isClosed && <Name of={words.into(urlOf(toFar, `${folder}/`))} />}
       </p>
       {fromFar && toFar && <p class="bad">{words.bothFar}</p>}
-      {sources.length > 0 && (
+      {sources.length > 1 && (
         <ul class="chosen" aria-label={words.source} tabIndex={0}>
           {sources.slice(0, SOURCES_MAX).map(({ path }) => (
             <li key={path}>
@@ -308,7 +313,15 @@ function Order({ api, route, clear, started, expired }: OrderProps): JSX.Element
       started(await api.submit(id, await withTicket(api, id, draft, route)));
     });
   };
-  const isChecking = wanted !== null && !checked && !error;
+  const hint = isClosed
+    ? words.connectFirst
+    : !isChosen
+      ? words.chooseFirst
+      : counted.isRunning
+        ? words.counting
+        : wanted !== null && !checked && !error
+          ? words.checking
+          : "";
   return (
     <Section title={words.settings} kind="order">
       <Chosen route={route} counted={counted} />
@@ -334,7 +347,7 @@ function Order({ api, route, clear, started, expired }: OrderProps): JSX.Element
           {words.clear}
         </button>
         <span class="hint" role="status">
-          {!isChosen || isClosed ? words.chooseFirst : isChecking ? words.checking : ""}
+          {hint}
         </span>
       </div>
     </Section>

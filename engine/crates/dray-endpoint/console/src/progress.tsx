@@ -60,12 +60,13 @@ function Interrupted({ of, now, names }: Props): JSX.Element {
 /** Whose limit holds the transfer back, and the person who can change the limit. */
 function rateLimit(of: Transfer, names: Names): { cause: string; remedy: string } {
   const limit = of.rate_limit;
+  const other = otherEnd(of, names);
   if (limit) {
     const [cause, remedy] = strings.limit[limit.kind];
     const most = rate(limit.rate);
-    return { cause: cause(most, limit.name ?? "", names.here), remedy: remedy(names.here) };
+    const name = limit.name ?? other ?? words.unknown;
+    return { cause: cause(most, name, names.here), remedy: remedy(names.here) };
   }
-  const other = otherEnd(of, names);
   return other === null
     ? strings.otherLimit.within
     : { cause: strings.otherLimit.cause(other), remedy: strings.otherLimit.remedy(other) };

@@ -114,8 +114,10 @@ export const limit: Record<
     (here) => `Wait for other transfers, or ask the administrator of ${here}.`,
   ],
   link: [
-    (most) => `The network of this endpoint carries at most ${most}, as measured.`,
-    () => "Use another route, or wait for other transfers.",
+    (most, other, here) =>
+      `The path between ${here} and ${other} carries at most ${most}, as measured. ` +
+      `Either a rate limit of ${other} or the network is the cause.`,
+    () => "Ask the administrator of the other endpoint for its limit, or use another route.",
   ],
 };
 
@@ -454,7 +456,7 @@ export const text = {
     ownToken: "Use the token of my login",
     ownTokenHint: (name: string) =>
       `This works if ${name} accepts the token with which you logged in. ${name} then sees the ` +
-      "token, so use the button only if you trust this endpoint.",
+      "token and could use it here, so press the button only if you trust that endpoint.",
     connect: "Connect",
     bothFar: "The source or the destination must be at this endpoint.",
     root: "Root",
@@ -497,8 +499,13 @@ export const text = {
     expectedHint: "for a promise",
     sizeNeeded:
       "The endpoint promises a deadline only if it knows the size. Enter the size of the folders.",
+    rateNeeded:
+      "The administrator of this endpoint has not set a rate, and without one the endpoint promises " +
+      "no deadline. You can start the transfer; the page of the transfer shows its estimated end.",
     bestEffort: "Start now, although the deadline cannot be promised",
     chooseFirst: "Choose at least one file or folder at the source.",
+    connectFirst: "Connect to the other endpoint.",
+    counting: "Counting the files",
     checking: "Asking the endpoint",
     start: "Start the transfer",
     accepted: "The endpoint accepts the transfer. Without a deadline it promises nothing.",
