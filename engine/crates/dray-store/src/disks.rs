@@ -43,7 +43,7 @@ use partial::Moved;
 use place::Placer;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Maximum number of disks of a store.
 pub const DISKS_MAX: usize = 64;
@@ -73,6 +73,9 @@ struct Disk {
     /// The folder as configured.
     name: String,
     device: u64,
+    /// Locked during a sync of this disk that covers folders. The kernel reports a lost change of a
+    /// folder to one sync only, so a concurrent sync of the same folder could report success.
+    folder_sync: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -132,6 +135,7 @@ impl DisksStore {
                 store,
                 name,
                 device,
+                folder_sync: Mutex::default(),
             });
         }
         refuse_nested(dirs, end)?;
@@ -187,6 +191,7 @@ impl DisksStore {
                 store: opened.map_err(|error| self.0.on(at, error))?,
                 name: disk.name.clone(),
                 device: disk.device,
+                folder_sync: Mutex::default(),
             });
         }
         Ok(Self(Arc::new(Set {

@@ -127,7 +127,14 @@ impl Space {
         // sync folders, so the late group does not begin its sync of folders yet.
         if group == SyncGroup::Late || entries.is_empty() {
             if !all.is_empty() {
-                results.add(&all, self.store.sync_each(&all)?, &published);
+                // A store of several disks may add folders to the sync.
+                let is_on_disks = self.store.capabilities().is_on_disks;
+                let answers = self.store.sync_each(&all).inspect_err(|error| {
+                    if is_on_disks {
+                        self.touched.fail(error);
+                    }
+                });
+                results.add(&all, answers?, &published);
             }
             all.clear();
         }

@@ -31,6 +31,11 @@ impl Touched {
         self.waiting.lock_unpoisoned().insert(folder);
     }
 
+    /// Records that a sync failed as a whole that may have covered folders.
+    pub(super) fn fail(&self, error: &Error) {
+        *self.in_sync.lock_unpoisoned() = Some(error.clone());
+    }
+
     /// Waits until no other sync covers folders.
     ///
     /// # Errors

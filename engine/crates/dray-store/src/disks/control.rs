@@ -3,6 +3,7 @@
 use super::Set;
 use crate::store::{ControlFile, Store};
 use crate::types::{ControlMode, SyncItem};
+use dray_core::lock::LockExt;
 use dray_core::{Error, ErrorKind, RelPath, Result};
 use std::panic::resume_unwind;
 use std::thread;
@@ -84,7 +85,12 @@ impl Set {
 
     /// Syncs the items of all disks concurrently. Returns the answers with the numbers of the disks.
     fn sync_disks(&self, syncs: &[DiskSync<'_>]) -> Vec<(usize, Result<Vec<Result<()>>>)> {
-        let sync = |disk: usize| (disk, self.disks[disk].store.sync_each(&syncs[disk].items));
+        let sync = |at: usize| {
+            let disk = &self.disks[at];
+            let covers_folders = syncs[at].folders().next().is_some();
+            let _lock = covers_folders.then(|| disk.folder_sync.lock_unpoisoned());
+            (at, disk.store.sync_each(&syncs[at].items))
+        };
         let mut used = (0..syncs.len()).filter(|disk| !syncs[*disk].items.is_empty());
         let Some(first) = used.next() else {
             return Vec::new();
