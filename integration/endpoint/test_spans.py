@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
     from dray.testing.endpoints import Endpoint
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 MIB = tree.MIB
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLER = "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{CALLER}-01"
-SERVER, CLIENT, INTERNAL = 2, 3, 1
+SERVER, CLIENT = 2, 3
+#: Delay of the slow collector. A transfer that waited for it would take longer than half of this.
+DELAY_SECONDS = 120.0
 
 
 @pytest.fixture
@@ -125,10 +127,17 @@ def test_one_trace_covers_both_endpoints(
             session = pull if part.parent == pull.id else read
             assert session.begin <= part.begin <= part.end <= session.end, part
     assert parts["b", "publish"].attributes == {"dray.files": 4}
-    assert parts["b", "objects"].attributes["dray.bytes.durable"] == size
+    # A slow session has several windows.
+    windows = [span for span in spans if (span.instance, span.name) == ("b", "objects")]
+    assert sum(span.attributes.get("dray.bytes.durable", 0) for span in windows) == size
     assert parts["a", "enumeration"].attributes == {"dray.files": 4, "dray.bytes": size}
+    # The endpoint counts the spans when it has read the collector's answer.
+    count = sum(span.instance == "b" for span in spans)
+    until = time.monotonic() + 20
+    while metric(sink, "dray_spans_exported_total") < count:
+        assert time.monotonic() < until
+        time.sleep(0.1)
     assert metric(sink, "dray_spans_dropped_total") == 0
-    assert metric(sink, "dray_spans_exported_total") >= len(parts) - 3
 
 
 def test_the_number_of_spans_does_not_grow_with_the_files(
@@ -154,7 +163,7 @@ def test_a_collector_that_fails_does_not_delay_a_transfer(
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         if kind != "down":
             code = {"slow": 200, "refusing": 503, "broken": 400}[kind]
-            failing = Collector(code=code, delay=30.0 if kind == "slow" else 0.0)
+            failing = Collector(code=code, delay=DELAY_SECONDS if kind == "slow" else 0.0)
             url = failing.url
         try:
             source, sink = pair(start_endpoint, url)
@@ -163,7 +172,7 @@ def test_a_collector_that_fails_does_not_delay_a_transfer(
                 done = move(source, sink, id=f"t{at}", overwrite="always")
                 assert done.state == "done"
             took = time.monotonic() - began
-            assert took < 10, took
+            assert took < DELAY_SECONDS / 2, took
             if kind in {"down", "broken"}:
                 until = time.monotonic() + 30
                 while metric(sink, "dray_spans_dropped_total") == 0:
@@ -177,7 +186,7 @@ def test_a_collector_that_fails_does_not_delay_a_transfer(
                 assert sink.log_text().count("cannot export spans") == 1
             began = time.monotonic()
             sink.stop()
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < DELAY_SECONDS / 2
         finally:
             if failing is not None:
                 failing.close()
