@@ -45,8 +45,12 @@ impl Scene {
         let sink = sink_setup_claiming(&self.to, &options, claims).expect("a destination");
         let source = source_setup_of(source, &options);
         let notes = Notes::default();
-        local::run(source, sink, &notes, |_| {}).expect("started");
-        assert!(self.to.join(".dray-log").exists(), "it broke off");
+        let ends = local::run(source, sink, &notes, |_| {}).expect("started");
+        let events = notes.0.into_inner().expect("no panic while noting");
+        assert!(
+            self.to.join(".dray-log").exists(),
+            "it broke off: {ends:?}, {events:?}"
+        );
     }
 
     /// Copies `from` and returns the notices.

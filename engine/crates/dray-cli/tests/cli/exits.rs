@@ -20,6 +20,7 @@ const FIELDS: &[&str] = &[
     "files_skipped",
     "files_updated",
     "keeps_nothing",
+    "log",
     "notices",
     "objects",
     "objects_resumed",

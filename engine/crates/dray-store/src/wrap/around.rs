@@ -34,6 +34,8 @@ macro_rules! operations {
     };
 }
 
+// Faults are drawn from the number of the operation. Add an operation at the end, so that a seed keeps
+// its faults.
 operations! {
     /// [`Store::layout`].
     Layout = "layout";
@@ -43,8 +45,6 @@ operations! {
     List = "list";
     /// One item of a listing.
     ListNext = "list_next";
-    /// [`Store::folder_version`].
-    FolderVersion = "folder_version";
     /// [`Store::open_read`].
     OpenRead = "open_read";
     /// [`ReadHandle::read_at`].
@@ -93,6 +93,8 @@ operations! {
     RemoveControl = "remove_control";
     /// [`Store::list_control`].
     ListControl = "list_control";
+    /// [`Store::folder_version`].
+    FolderVersion = "folder_version";
     /// [`ControlFile::read_at`] and [`ControlFile::len`].
     ControlRead = "control_read";
     /// [`ControlFile::write_at`] and [`ControlFile::append`].
