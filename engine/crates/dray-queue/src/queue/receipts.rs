@@ -279,14 +279,20 @@ impl Queue {
         })
     }
 
-    /// Returns the sequence number of the newest receipt that was written before `before`.
+    /// Returns the highest sequence number up to which all receipts were written before `before`. A
+    /// receipt that was written while the clock of the host was slow does not make the younger
+    /// receipts before it old.
     ///
     /// # Errors
     /// Errors of the database.
     pub fn receipts_before(&self, before: Timestamp) -> Result<Option<u64>> {
         self.read(|connection| {
             connection
-                .prepare_cached("SELECT MAX(sequence) FROM receipts WHERE issued_at < ?1")
+                .prepare_cached(
+                    "SELECT MAX(sequence) FROM receipts WHERE sequence < COALESCE(
+                        (SELECT MIN(sequence) FROM receipts WHERE issued_at >= ?1),
+                        9223372036854775807)",
+                )
                 .and_then(|mut statement| statement.query_row([before.as_ms()], |row| row.get(0)))
                 .map_err(sql("look up old receipts"))
         })

@@ -159,6 +159,28 @@ fn old_records_are_removed_but_not_the_end_of_the_chain() {
 }
 
 #[test]
+fn a_slow_clock_makes_no_earlier_receipt_old() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path());
+    let now = clock::now();
+    let day = std::time::Duration::from_secs(86_400);
+    let times = [now.before(day * 9), now, now.before(day * 8)];
+    for (at, (text, issued_at)) in ["one", "two", "three"].into_iter().zip(times).enumerate() {
+        ends(&queue, text);
+        let due = queue.receipts_due().expect("read");
+        let new = WrittenReceipt {
+            issued_at,
+            ..written(due[0].run, at as u64 + 1)
+        };
+        queue.receipts_written(vec![new]).expect("written");
+    }
+    let before = |at| queue.receipts_before(at).expect("read");
+    assert_eq!(before(now.before(day * 10)), None);
+    assert_eq!(before(now.before(day)), Some(1), "the second is young");
+    assert_eq!(before(now.after(day)), Some(3));
+}
+
+#[test]
 fn receipts_that_are_turned_off_keep_no_lists() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path());
