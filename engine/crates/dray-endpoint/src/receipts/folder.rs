@@ -180,12 +180,15 @@ impl Folder {
         worked.map_err(|error| failed("clean the folder of the receipts", &self.path, &error))
     }
 
-    /// Removes the temporary files that a crash has left.
+    /// Removes the temporary files that a crash has left, and syncs the folder. The names of whole
+    /// receipts that a crash has left unrecorded are durable afterwards.
     pub(super) fn remove_temporary(&self) -> Result<()> {
         self.each(|name, path| match name.starts_with(TEMPORARY) {
             true => std::fs::remove_file(path),
             false => Ok(()),
-        })
+        })?;
+        self.sync()
+            .map_err(|error| failed("clean the folder of the receipts", &self.path, &error))
     }
 
     /// Removes all receipts with numbers up to `sequence`.
