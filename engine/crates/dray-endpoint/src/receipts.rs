@@ -177,7 +177,7 @@ impl Receipts {
             use std::io::Write;
             file.write_all(line.as_bytes())?;
             file.write_all(b"\n")?;
-            content::copy(&due.list, file)
+            content::copy(&due.list, &head.list, file)
         })?;
         Ok(WrittenReceipt {
             run: due.run,

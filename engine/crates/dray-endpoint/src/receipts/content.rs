@@ -173,7 +173,14 @@ pub(super) fn describe(list: &Path) -> Result<ListPart> {
     Ok(digest.finish())
 }
 
-/// Copies a list of files to a receipt.
-pub(super) fn copy(list: &Path, to: &mut impl Write) -> std::io::Result<()> {
-    each_line(list, |line| to.write_all(line))
+/// Copies a list of files to a receipt. Fails if the list is not the list that was signed, because
+/// the file changed or a read returned other bytes. A receipt with such a list would never be valid.
+pub(super) fn copy(list: &Path, signed: &ListPart, to: &mut impl Write) -> std::io::Result<()> {
+    let mut digest = ListDigest::default();
+    each_line(list, |line| {
+        digest.add(line);
+        to.write_all(line)
+    })?;
+    let compared = digest.compare(signed);
+    compared.map_err(|error| std::io::Error::other(error.cause))
 }
