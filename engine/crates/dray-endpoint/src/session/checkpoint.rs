@@ -44,7 +44,9 @@ pub(super) fn open(state: &Path, roots: &Roots, input: &SessionInput) -> Option<
     }
 }
 
-/// Returns all that determines the listing. A new attempt lists the source from the beginning.
+/// Returns all that determines the listing. A new attempt lists the source from the beginning. The
+/// time of its submission tells it from the attempt of a deleted transfer with the same id, and the
+/// owner is part of the key because another owner may not see the same folders.
 fn key(input: &SessionInput) -> String {
     let request = &input.request;
     let urls: Vec<&str> = request
@@ -53,9 +55,11 @@ fn key(input: &SessionInput) -> String {
         .map(|place| place.url.as_str())
         .collect();
     format!(
-        "{}\0{}\0{urls:?}\0{:?}\0{:?}\0{}",
+        "{}\0{}\0{}\0{}\0{urls:?}\0{:?}\0{:?}\0{}",
         input.id,
         input.attempt,
+        input.submitted_at,
+        input.owner,
         request.selection,
         request.include(),
         request.xattrs
