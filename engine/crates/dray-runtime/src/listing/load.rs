@@ -203,6 +203,8 @@ impl Loading<'_> {
             Record::Forget { path } => {
                 let path = RelPath::parse(path).map_err(|error| error.cause)?;
                 self.loaded.folders.remove(&path);
+                // A file may fail before the listing of its folder ends.
+                self.open.retain(|_, open| open.path != path);
                 Ok(())
             }
         }

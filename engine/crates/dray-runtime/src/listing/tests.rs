@@ -401,6 +401,30 @@ fn a_forgotten_folder_is_listed_again() {
 }
 
 #[test]
+fn a_folder_that_is_forgotten_while_it_is_listed_is_listed_again() {
+    let bed = Bed::new(1, 5);
+    let top = RelPath::root();
+    {
+        let (store, _) = bed.store();
+        let opened = Checkpoint::open(&bed.file(), bed.key, bed.options);
+        let checkpoint = Arc::new(opened.expect("a checkpoint"));
+        checkpoint.begin(SystemTime::now());
+        let lister = ResumedLister::new(&checkpoint, &store, 0, &top, &bed.list);
+        let mut lister = lister.expect("a listing");
+        let folder = RelPath::parse(b"d0000").expect("a path");
+        items(&mut lister, usize::MAX, |count| {
+            // After the folder and two of its files.
+            if count == 3 {
+                checkpoint.forget(&folder);
+            }
+        });
+        checkpoint.flush();
+    }
+    let (again, notices) = bed.check_whole();
+    assert_eq!((again.lists, notices.len()), (1, 0));
+}
+
+#[test]
 fn two_processes_do_not_share_a_checkpoint() {
     let bed = Bed::new(1, 1);
     let first = Checkpoint::open(&bed.file(), bed.key, bed.options);
