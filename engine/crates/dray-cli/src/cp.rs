@@ -12,7 +12,7 @@ use dray_open::locations::{self, Folder, Places, Sources};
 use dray_open::prepare::{self, Targets};
 use dray_runtime::drive::{self, Ended, Ending};
 use dray_runtime::handle::Handle;
-use dray_runtime::listing::{Checkpoint, CheckpointOptions};
+use dray_runtime::listing::{self, Checkpoint, CheckpointOptions};
 use dray_runtime::observe::Observer;
 use dray_runtime::select::Filter;
 use dray_session::{Event, Progress};
@@ -291,6 +291,15 @@ fn checkpoint(
     };
     if !cp.what.recursive || matches!(places.sources, Sources::Remote(..)) {
         return Err(refused_checkpoint().into());
+    }
+    // A file that cannot be read fails below, with a better message.
+    if listing::is_other_file(path).unwrap_or(false) {
+        let cause = format!(
+            "{} is not a checkpoint of a listing, and would be overwritten",
+            path.display()
+        );
+        let remedy = "name another file with --listing-checkpoint, or remove this file";
+        return Err(usage(cause, remedy).into());
     }
     let command = prepare::command_id(places, &cp.what.selection())?;
     let key = format!("{transfer}\0{command}\0{}", cp.xattrs);

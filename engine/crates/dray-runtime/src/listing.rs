@@ -24,6 +24,7 @@ use load::{Chunk, Known, Loaded};
 use records::{CHUNK_BYTES, Record};
 use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -393,6 +394,23 @@ fn digest(key: &[u8]) -> Vec<u8> {
     digest.extend_from_slice(&dray_core::checksum::crc32c(&[key]).to_le_bytes());
     digest.extend_from_slice(&(key.len() as u64).to_le_bytes());
     digest
+}
+
+/// Returns true if the file at `path` has content that does not begin as a checkpoint. A session
+/// would replace this content. Returns false if the file does not exist.
+///
+/// # Errors
+/// Errors of the file system.
+pub fn is_other_file(path: &Path) -> std::io::Result<bool> {
+    let mut start = Vec::new();
+    match File::open(path) {
+        Ok(file) => file
+            .take(records::MAGIC.len() as u64)
+            .read_to_end(&mut start)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    Ok(!records::MAGIC.starts_with(&start))
 }
 
 /// Removes the checkpoints in `folder` that were not written for the maximum age of a checkpoint.

@@ -7,7 +7,8 @@ use dray_wire::bounds::entry_bytes;
 use dray_wire::codec::{Decoder, encode};
 use dray_wire::message::{Limits, Message};
 
-const MAGIC: &[u8; 8] = b"DRAYLIST";
+/// First bytes of a checkpoint.
+pub(super) const MAGIC: &[u8; 8] = b"DRAYLIST";
 const VERSION: u16 = 1;
 
 /// Size in bytes of the prelude: magic, version, a zero u16, and the crc32c of these 12 bytes.

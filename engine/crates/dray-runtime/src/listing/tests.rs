@@ -1,4 +1,4 @@
-use super::{Checkpoint, CheckpointOptions, ResumedLister};
+use super::{Checkpoint, CheckpointOptions, ResumedLister, is_other_file};
 use dray_core::{End, EntryKind, Layout, Metadata, RelPath, TargetId};
 use dray_store::wrap::{Around, Call, Hook, Operation};
 use dray_store::{ListOptions, Lister, PosixOptions, PosixStore, Store};
@@ -422,6 +422,19 @@ fn a_folder_that_is_forgotten_while_it_is_listed_is_listed_again() {
     }
     let (again, notices) = bed.check_whole();
     assert_eq!((again.lists, notices.len()), (1, 0));
+}
+
+#[test]
+fn a_file_with_other_content_is_recognized() {
+    let bed = Bed::new(1, 1);
+    let is_other = || is_other_file(&bed.file()).expect("read");
+    assert!(!is_other(), "there is no file");
+    bed.check_whole();
+    assert!(!is_other(), "a checkpoint");
+    for (content, expected) in [("", false), ("DRAY", false), ("results", true), ("x", true)] {
+        fs::write(bed.file(), content).expect("written");
+        assert_eq!(is_other(), expected, "{content:?}");
+    }
 }
 
 #[test]
