@@ -214,7 +214,7 @@ fn check(asked: &VerifyReceipt) -> Result<Exit, Stop> {
             found["chain"] = count.into();
         }
         if let Some(place) = &asked.files {
-            let files = files::compare(path, place, &verified.head)?;
+            let files = files::compare(path, place)?;
             told.push(format!("files: {files}"));
             let counts = &verified.head.files;
             let unlisted = counts.adopted + counts.skipped;

@@ -5,7 +5,7 @@ use crate::exit::{Exit, Stop};
 use dray_api::api_path;
 use dray_core::checksum::Summer;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
-use dray_receipt::{FileLine, Head};
+use dray_receipt::FileLine;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
@@ -43,16 +43,22 @@ impl fmt::Display for Compared {
     }
 }
 
-/// Compares the files below `place` with the list of a verified receipt.
-pub(super) fn compare(receipt: &Path, place: &Path, head: &Head) -> Result<Compared, Stop> {
+/// Compares the files below `place` with the list of a verified receipt. If the list is about one
+/// file and `place` is a file, compares this file.
+pub(super) fn compare(receipt: &Path, place: &Path) -> Result<Compared, Stop> {
     let mut compared = Compared::default();
     let mut differences = Vec::new();
     let mut count = 0u64;
-    for (path, line) in last_lines(receipt).map_err(|error| failed(receipt, error))? {
+    let lines = last_lines(receipt).map_err(|error| failed(receipt, error))?;
+    let is_single = lines.len() == 1 && place.is_file();
+    for (path, line) in lines {
         if line.state != "done" {
             continue;
         }
-        let file = place_of(place, &path, head).map_err(|error| failed(receipt, error))?;
+        let file = match is_single {
+            true => place.to_owned(),
+            false => place_of(place, &path).map_err(|error| failed(receipt, error))?,
+        };
         match difference(&file, &line) {
             Ok(None) => {
                 compared.compared += 1;
@@ -98,11 +104,8 @@ fn last_lines(receipt: &Path) -> Result<Vec<(String, FileLine)>> {
     Ok(found)
 }
 
-/// Returns the place of a file. If the receipt is about one file and `place` is a file, this file.
-fn place_of(place: &Path, path: &str, head: &Head) -> Result<PathBuf> {
-    if head.list.lines == 1 && place.is_file() {
-        return Ok(place.to_owned());
-    }
+/// Returns the place of a file below the destination folder.
+fn place_of(place: &Path, path: &str) -> Result<PathBuf> {
     let bytes = api_path::decode(path)?;
     let path = RelPath::parse(&bytes)?;
     Ok(place.join(OsStr::from_bytes(path.as_bytes())))
