@@ -63,7 +63,7 @@ impl Chain {
         let previous = head.previous.as_deref();
         match (&self.last, &self.checkpoint) {
             (Some((last, last_id)), _) => {
-                if sequence != last + 1 {
+                if sequence != last.saturating_add(1) {
                     return broken(format!(
                         "the receipt {sequence} follows the receipt {last}; receipts between them \
                             are missing"
@@ -86,14 +86,15 @@ impl Chain {
                 }
             }
             (None, Some(point)) => {
-                if sequence > point.sequence + 1 {
+                let next = point.sequence.saturating_add(1);
+                if sequence > next {
                     return broken(format!(
                         "the checkpoint names the receipt {}, but the next receipt is {sequence}; \
                             receipts between them are missing",
                         point.sequence
                     ));
                 }
-                if sequence == point.sequence + 1 && previous != Some(point.id.as_str()) {
+                if sequence == next && previous != Some(point.id.as_str()) {
                     return broken(format!(
                         "the receipt {sequence} does not follow the receipt of the checkpoint"
                     ));
