@@ -133,7 +133,7 @@ impl Receipts {
             if due.is_empty() || is_stopping() {
                 return Ok(());
             }
-            let mut last = self.queue.last_receipt()?;
+            let mut last = self.last()?;
             if self
                 .folder
                 .has(last.as_ref().map_or(0, |last| last.sequence) + 1)
@@ -189,15 +189,7 @@ impl Receipts {
     /// Records the receipts whose files follow the last recorded receipt.
     fn recover(&self) -> Result<()> {
         self.folder.remove_temporary()?;
-        let mut last = self.queue.last_receipt()?;
-        if last.is_none() {
-            // The state of the queue is new, and the folder may be old.
-            last = self.checkpoint()?.map(|point| ReceiptReference {
-                id: point.id,
-                sequence: point.sequence,
-            });
-        }
-        let mut chain = match last {
+        let mut chain = match self.last()? {
             Some(last) => Chain::after(last.sequence, last.id),
             None => Chain::default(),
         };
@@ -224,6 +216,18 @@ impl Receipts {
                 issued_at,
             }])?;
         }
+    }
+
+    /// Returns the end of the chain: the newest recorded receipt. If the state of the queue is new
+    /// and the folder is old, the receipt that the checkpoint names.
+    fn last(&self) -> Result<Option<ReceiptReference>> {
+        if let Some(last) = self.queue.last_receipt()? {
+            return Ok(Some(last));
+        }
+        Ok(self.checkpoint()?.map(|point| ReceiptReference {
+            id: point.id,
+            sequence: point.sequence,
+        }))
     }
 
     fn checkpoint(&self) -> Result<Option<Checkpoint>> {

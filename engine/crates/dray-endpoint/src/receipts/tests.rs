@@ -187,6 +187,35 @@ fn a_new_queue_continues_the_chain_of_the_folder() {
 }
 
 #[test]
+fn a_new_queue_continues_the_chain_of_a_checkpoint() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("receipts");
+    let site = open(folder.path());
+    for id in ["one", "two"] {
+        site.transfer(id);
+    }
+    site.write();
+    let later = clock::now().after(Duration::from_secs(2 * 86_400));
+    site.receipts.remove_old(later).expect("removed");
+    drop(site);
+    std::fs::remove_file(place.join("000000000002.receipt")).expect("removed");
+    for item in std::fs::read_dir(folder.path()).expect("read") {
+        let path = item.expect("read").path();
+        if path.is_file() {
+            std::fs::remove_file(path).expect("removed");
+        }
+    }
+    let site = open(folder.path());
+    site.transfer("three");
+    site.write();
+    assert!(
+        !place.join("000000000001.receipt").exists(),
+        "a second receipt with this number"
+    );
+    assert_eq!(audit(&place).expect("good"), ["three"]);
+}
+
+#[test]
 fn a_foreign_receipt_stops_the_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let site = open(folder.path());
