@@ -15,6 +15,9 @@ use dray_wire::message::{BlockHead, SegmentKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Notice of a transfer whose list of files lacks outcomes. The receipt contains this notice.
+const INCOMPLETE: &str = "the list of the transfer's files is incomplete; see the endpoint's log";
+
 /// The failures and the counters of a session, when the session has ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Report {
@@ -83,11 +86,7 @@ impl<'q> Monitor<'q> {
             tracing::error!(transfer = %self.id, "{error}");
             notes.manifest = None;
             drop(notes);
-            self.queue.noticed(
-                &self.id,
-                "the list of the transfer's files is incomplete; see the \
-                    endpoint's log",
-            );
+            self.queue.noticed(&self.id, INCOMPLETE);
         }
     }
 
@@ -147,6 +146,7 @@ impl<'q> Monitor<'q> {
             && let Err(error) = manifest.sync()
         {
             tracing::error!(transfer = %self.id, "{error}");
+            self.queue.noticed(&self.id, INCOMPLETE);
         }
         Report {
             is_sources: !notes.failed_elsewhere,
