@@ -33,6 +33,15 @@ pub(super) fn verify(
         added.map_err(|error| failed(&path, error))?;
         is_found |= one.is_some_and(|one| one.id == verified.id);
     }
+    if chain.last().is_none() {
+        return Err(broken(
+            format!(
+                "{} contains neither a receipt nor a checkpoint",
+                folder.display()
+            ),
+            "give the folder of the receipts; after the first transfer it is never empty",
+        ));
+    }
     if one.is_some() && !is_found {
         return Err(broken(
             format!(
