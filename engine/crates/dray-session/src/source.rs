@@ -487,6 +487,10 @@ impl Source {
     }
 
     fn on_ready(&mut self, ready: Ready, now: Time) {
+        // The sink may have sent this message before it received the cancellation.
+        if matches!(self.phase, Phase::Stopping(_)) {
+            return;
+        }
         if self.phase != Phase::Waiting {
             self.protocol_error("the sink sent a second message Ready");
             return;

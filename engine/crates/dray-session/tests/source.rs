@@ -540,3 +540,12 @@ fn source_with_zero_rate_is_cancelled_immediately() {
     };
     assert_eq!(effects, [Effect::Message(cancel)]);
 }
+
+#[test]
+fn a_source_that_was_cancelled_before_its_sink_is_ready_ends_as_cancelled() {
+    let mut source = new(false);
+    step(&mut source, Input::Cancel { purge: true });
+    assert_eq!(step(&mut source, ready(1 << 20)), []);
+    let effects = step(&mut source, Input::Message(Message::Bye));
+    assert_eq!(effects, [Effect::End(Outcome::Cancelled)]);
+}
