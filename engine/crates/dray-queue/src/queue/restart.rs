@@ -23,7 +23,9 @@ pub struct FailedAtStart {
 
 impl Queue {
     /// Starts a new attempt of each failed transfer within the bounds, except transfers whose error
-    /// is permanent, whose tickets were deleted, or which have claimed space on a tier. If the queue
+    /// is permanent, whose tickets were deleted, or which have claimed space on a tier. A transfer
+    /// with a later transfer to the same destination stays failed too: it could overwrite the data
+    /// of the later one. If the queue
     /// is full, the other transfers stay failed. Called once, after [`Queue::requeue_interrupted`].
     /// Returns the number of transfers.
     ///
@@ -34,8 +36,9 @@ impl Queue {
         self.write(move |connection, effects| {
             let now = clock::now();
             let statement = format!(
-                "{SELECT} WHERE t.state = 'failed' AND t.ended_at >= ?1 ORDER BY t.ended_at DESC
-                 LIMIT ?2"
+                "{SELECT} WHERE t.state = 'failed' AND t.ended_at >= ?1 AND t.seq IN (
+                     SELECT MAX(seq) FROM transfers GROUP BY destination_url
+                 ) ORDER BY t.ended_at DESC LIMIT ?2"
             );
             let since = now.before(bounds.age_max).as_ms();
             let found = rows(connection, &statement, (since, RETRIED_MAX))?;

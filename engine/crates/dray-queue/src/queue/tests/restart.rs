@@ -3,7 +3,7 @@
 use super::{actor, begin, by, id, open, request};
 use crate::queue::restart::FailedAtStart;
 use crate::{Ending, Queue};
-use dray_api::State;
+use dray_api::{Request, State};
 use dray_core::{End, Error, ErrorKind};
 use std::time::Duration;
 
@@ -11,6 +11,13 @@ const BOUNDS: FailedAtStart = FailedAtStart {
     age_max: Duration::from_secs(3600),
     attempts_max: 3,
 };
+
+/// Returns a request with a destination of its own.
+fn apart(name: &str) -> Request {
+    let mut request = request(name);
+    request.destination.url = format!("/data/{name}");
+    request
+}
 
 fn fail(queue: &Queue, name: &str, kind: ErrorKind) {
     begin(queue, name);
@@ -29,7 +36,7 @@ fn a_start_retries_failed_transfers_within_the_bounds() {
     let alice = actor("alice");
     let queue = open(&state);
     for name in ["away", "refused", "done"] {
-        queue.submit(by("alice", request(name))).expect("taken");
+        queue.submit(by("alice", apart(name))).expect("taken");
     }
     fail(&queue, "away", ErrorKind::Io);
     fail(&queue, "refused", ErrorKind::PermissionDenied);
@@ -74,5 +81,17 @@ fn a_start_retries_no_transfer_without_its_ticket() {
     }
     queue.submit(by("alice", bare)).expect("taken");
     fail(&queue, "bare", ErrorKind::Io);
+    assert_eq!(queue.retry_failed(BOUNDS).expect("nothing"), 0);
+}
+
+#[test]
+fn a_start_retries_no_transfer_whose_destination_has_a_later_transfer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(&folder.path().join("state"));
+    queue.submit(by("alice", request("first"))).expect("taken");
+    fail(&queue, "first", ErrorKind::Io);
+    queue.submit(by("alice", request("second"))).expect("taken");
+    begin(&queue, "second");
+    queue.ended(&id("second"), Ending::Done).expect("ended");
     assert_eq!(queue.retry_failed(BOUNDS).expect("nothing"), 0);
 }
