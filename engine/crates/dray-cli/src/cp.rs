@@ -304,7 +304,9 @@ fn checkpoint(
     let command = prepare::command_id(places, &cp.what.selection())?;
     let key = format!("{transfer}\0{command}\0{}", cp.xattrs);
     let options = CheckpointOptions::default();
-    let opened = Checkpoint::open(path, key.as_bytes(), options)?;
+    let opened = Checkpoint::open(path, key.as_bytes(), options).map_err(|error| {
+        error.remedy("choose another FILE, or wait until the other process has ended")
+    })?;
     Ok(Some(Arc::new(opened)))
 }
 
