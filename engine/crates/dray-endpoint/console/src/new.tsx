@@ -2,7 +2,7 @@
 // promise, and the start.
 
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { asCallError, type Api, type CallError } from "./api";
 import { NewFolder, Pane, type Choice } from "./browse";
 import { countFiles, isFolder, NOTHING, type Counted } from "./count";
@@ -18,6 +18,12 @@ const words = text.copy;
 const SOURCES_MAX = 256;
 /** Pause between the last change of the form and the check. */
 const CHECK_PAUSE_MS = 400;
+
+/** Interval of the checks of a request with a deadline. */
+const CHECK_AGAIN_MS = 10_000;
+
+/** Time that an accepted counter-offer adds to the earliest possible deadline. */
+const SLACK_MS = 30_000;
 const MIB = 1024 * 1024;
 const GIB = 1024 * MIB;
 
@@ -205,27 +211,39 @@ function useCalls(api: Api, wanted: Draft | null, expired: () => void): Calls {
   const [checked, setChecked] = useState<Checked | null>(null);
   const [error, setError] = useState<CallError | null>(null);
   const [isBusy, setBusy] = useState(false);
+  const [round, setRound] = useState(0);
+  const named = useRef({ key: "", id: "" });
   const key = wanted && JSON.stringify(wanted);
   const failed = (reason: unknown): void => {
     const refused = asCallError(reason);
     if (refused.code === 401) expired();
     else setError(refused);
   };
+  useEffect(() => setError(null), [key]);
   useEffect(() => {
-    setError(null);
     if (key === null || wanted === null) return undefined;
+    // A repeated start of the same request has the same id, so it starts no second transfer.
+    if (named.current.key !== key) named.current = { key, id: freshId() };
+    const { id } = named.current;
     let isWanted = true;
-    const timer = window.setTimeout(() => {
+    let timer = 0;
+    const check = (): void => {
       api.admission(wanted).then(
-        (decision) => isWanted && setChecked({ id: freshId(), wanted: key, decision }),
+        (decision) => {
+          if (!isWanted) return;
+          setChecked({ id, wanted: key, decision });
+          // The decision about a deadline changes with the time.
+          if (wanted.deadline) timer = window.setTimeout(check, CHECK_AGAIN_MS);
+        },
         (reason) => isWanted && failed(reason),
       );
-    }, CHECK_PAUSE_MS);
+    };
+    timer = window.setTimeout(check, CHECK_PAUSE_MS);
     return () => {
       isWanted = false;
       window.clearTimeout(timer);
     };
-  }, [api, key]);
+  }, [api, key, round]);
   const start = async (call: () => Promise<void>): Promise<void> => {
     setBusy(true);
     setError(null);
@@ -233,6 +251,9 @@ function useCalls(api: Api, wanted: Draft | null, expired: () => void): Calls {
       await call();
     } catch (reason) {
       failed(reason);
+      // The endpoint decided otherwise than in the check.
+      setChecked(null);
+      setRound((before) => before + 1);
     }
     setBusy(false);
   };
@@ -304,8 +325,9 @@ function Order({ api, route, clear, started, expired }: OrderProps): JSX.Element
   const wanted = isFit ? draft(route, settings, counted) : null;
   const { checked, error, isBusy, start } = useCalls(api, wanted, expired);
   const accept = (deadline: string): void => {
-    // The field has whole seconds: round up, so that the endpoint is not asked for an earlier time.
-    const whole = new Date(1000 * Math.ceil(Date.parse(deadline) / 1000)).toISOString();
+    // The next whole minute after some slack: the user needs time to read and to start.
+    const minutes = Math.ceil((Date.parse(deadline) + SLACK_MS) / 60_000);
+    const whole = new Date(60_000 * minutes).toISOString();
     setSettings({ ...settings, deadline: local(whole) });
   };
   const begin = (id: string, draft: Draft): void => {

@@ -103,7 +103,7 @@ export class Store {
     try {
       do {
         const page = await this.#api.list(this.filter, cursor);
-        if (load !== this.#loads) return;
+        if (load !== this.#loads || this.#stopping.signal.aborted) return;
         for (const transfer of page.transfers) found.set(transfer.id, transfer);
         cursor = page.next;
         // Show the first page while the others are read.
@@ -237,6 +237,8 @@ export class Store {
   }
 
   #failed(error: unknown): void {
+    // An answer after a logout must not end the next session.
+    if (this.#stopping.signal.aborted) return;
     const failed = asCallError(error);
     if (failed.code === 401) {
       this.stop();

@@ -95,7 +95,7 @@ export const limit: Record<
 > = {
   request: [
     (most) => `The highest rate of this transfer is ${most}.`,
-    () => 'Raise "Highest rate" under Actions, or empty the field.',
+    () => 'Raise "Highest rate" under Actions, or clear the field.',
   ],
   endpoint: [
     (most, _, here) => `All transfers of the endpoint ${here} together may use ${most}.`,
@@ -243,8 +243,10 @@ export const text = {
     deadline: "Deadline",
     inTime: "The transfer was done before its deadline.",
     late: "The transfer was not done before its deadline.",
+    cancelledBefore: "The transfer was cancelled, so its deadline no longer applies.",
+    willBeLate: "At the current rate, the transfer will end after its deadline.",
     promiseUnknown:
-      "The endpoint judges the promise again when the other endpoint answers.",
+      "The endpoint decides about the promise again when the other endpoint answers.",
     expected: "Estimated end",
     expectedTitle: "At the present rate. A promised transfer may get a higher rate later.",
     measuring: "measuring the rate",
@@ -328,9 +330,9 @@ export const text = {
     triesTitle:
       "Number of sessions in this attempt: the endpoint begins another session automatically " +
       "after an interruption.",
-      receipt: "Receipt",
-      receiptNumber: (sequence: number) => `number ${sequence} of this endpoint`,
-      receiptSave: "Save the receipt",
+    receipt: "Receipt",
+    receiptNumber: (sequence: number) => `number ${sequence} of this endpoint`,
+    receiptSave: "Save the receipt",
     labels: "Labels",
     purged: "The partial data was removed.",
   },
@@ -539,7 +541,7 @@ export const text = {
   },
   failed: {
     unreachable: "The endpoint does not answer.",
-    unreachableRemedy: "Check the connection. The page tries again by itself.",
+    unreachableRemedy: "Check the connection. The page tries again automatically.",
   },
   time: {
     now: "now",

@@ -36,6 +36,14 @@ function Expected({ of, now }: { of: Transfer; now: number }): JSX.Element {
   return <>{of.files.listing_done ? text.show.measuring : text.show.listing}</>;
 }
 
+/** Returns true if the deadline of an unfinished transfer has passed, or comes before its end. */
+function isLateSoFar(of: Transfer, now: number): boolean {
+  const { deadline } = of.request;
+  if (!deadline || !isLive(of.state) || isInterrupted(of)) return false;
+  const end = of.eta_between?.early ?? of.eta;
+  return Date.parse(deadline) < Math.max(now, end ? Date.parse(end) : 0);
+}
+
 function Promised({ of, now }: { of: Transfer; now: number }): JSX.Element | null {
   const { deadline } = of.request;
   const isBroken = isInterrupted(of);
@@ -46,9 +54,20 @@ function Promised({ of, now }: { of: Transfer; now: number }): JSX.Element | nul
   return (
     <Section title={text.show.promise}>
       {hasEnded ? (
-        <p>{isInTime ? text.show.inTime : text.show.late}</p>
+        <p>
+          {of.state === "cancelled"
+            ? text.show.cancelledBefore
+            : isInTime
+              ? text.show.inTime
+              : text.show.late}
+        </p>
       ) : (
         <p>{of.promised ? text.show.kept : text.show.notPromised}</p>
+      )}
+      {!of.miss && isLateSoFar(of, now) && (
+        <p class="bad" role="alert">
+          {text.show.willBeLate}
+        </p>
       )}
       {of.miss && (
         <div class="error" role="alert">
