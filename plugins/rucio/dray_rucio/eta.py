@@ -102,4 +102,6 @@ def _end_of(file: FileFacts, answers: Answers) -> datetime | str:
         return transfer.eta
     if transfer.promised and transfer.eta_between is not None:
         return transfer.eta_between.late or transfer.eta_between.early
+    if transfer.bytes.sent > 0:
+        return "the endpoint has not measured the rate of their transfers yet"
     return f"their transfers are {transfer.state} at the endpoint and move no data yet"
