@@ -289,6 +289,7 @@ def test_every_kind_of_end_has_a_receipt(site: Endpoint) -> None:
             client.receipt("held")
         assert caught.value.kind == "not_found"
         client.cancel("held")
+        client.wait("held", timeout_seconds=60)
         for id in ("failed", "held"):
             client.receipt(id)
     states = [head["transfer"]["state"] for head in check_chain(store(site))]
