@@ -415,6 +415,16 @@ pub enum SyncItem<'a> {
     Folder(&'a RelPath),
 }
 
+impl<'a> SyncItem<'a> {
+    /// Returns the final path of the file, or the path of the folder.
+    #[must_use]
+    pub const fn path(&self) -> &'a RelPath {
+        match *self {
+            Self::File(path) | Self::Partial { path, .. } | Self::Folder(path) => path,
+        }
+    }
+}
+
 /// Says how to open a control file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlMode {

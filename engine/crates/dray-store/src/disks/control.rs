@@ -53,7 +53,7 @@ impl Set {
                 Err(error) => return Err(error),
             }
         }
-        let asked: Vec<&RelPath> = folders.iter().map(|at| path_of(&items[*at])).collect();
+        let asked: Vec<&RelPath> = folders.iter().map(|at| items[*at].path()).collect();
         let plan = self.folders.plan(&asked, &files, self.disks.len());
         for (at, disks) in folders.iter().zip(&plan.asked) {
             for disk in disks {
@@ -193,17 +193,11 @@ impl Answers {
     fn fail_below(&mut self, sync: &DiskSync<'_>, folder: &RelPath, error: &Error) {
         for (item, at) in sync.items.iter().zip(&sync.of) {
             if let Some(at) = at
-                && path_of(item).starts_with(folder)
+                && item.path().starts_with(folder)
             {
                 self.merge(*at, Err(error.clone()));
             }
         }
-    }
-}
-
-fn path_of<'a>(item: &SyncItem<'a>) -> &'a RelPath {
-    match *item {
-        SyncItem::Folder(path) | SyncItem::File(path) | SyncItem::Partial { path, .. } => path,
     }
 }
 

@@ -56,24 +56,27 @@ impl State {
         self.last += 1;
         self.last
     }
+
+    fn note_changed(&mut self, disk: usize, folder: RelPath) {
+        if self.changed.len() >= NOTES_MAX {
+            self.has_lost_changes = true;
+        } else {
+            let number = self.new_number();
+            self.changed.insert((disk, folder), number);
+        }
+    }
 }
 
 impl FolderStates {
     /// Notes a change of the entries or attributes of a folder on a disk.
     pub(super) fn note_changed(&self, disk: usize, folder: RelPath) {
-        let mut state = self.0.lock_unpoisoned();
-        if state.changed.len() >= NOTES_MAX {
-            state.has_lost_changes = true;
-        } else {
-            let number = state.new_number();
-            state.changed.insert((disk, folder), number);
-        }
+        self.0.lock_unpoisoned().note_changed(disk, folder);
     }
 
     /// Notes that the sync of a folder failed on a disk. The next sync includes it again.
     pub(super) fn note_failed(&self, disk: usize, folder: &RelPath) {
-        self.note_changed(disk, folder.clone());
         let mut state = self.0.lock_unpoisoned();
+        state.note_changed(disk, folder.clone());
         let number = state.new_number();
         state.skipped.insert((disk, folder.clone()), number);
     }

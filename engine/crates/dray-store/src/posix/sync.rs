@@ -51,7 +51,7 @@ impl PosixStore {
                     group.push((place, found));
                     answers.push(Ok(()));
                 }
-                Err(errno) => answers.push(self.answer(path_of(item), errno)?),
+                Err(errno) => answers.push(self.answer(item.path(), errno)?),
             }
         }
         for group in groups.values() {
@@ -165,12 +165,6 @@ impl PosixStore {
             None => Err(place.error("sync", Errno::ACCESS)),
             Some(system) => system.sync(&place),
         }
-    }
-}
-
-fn path_of<'a>(item: &SyncItem<'a>) -> &'a RelPath {
-    match *item {
-        SyncItem::Folder(path) | SyncItem::File(path) | SyncItem::Partial { path, .. } => path,
     }
 }
 

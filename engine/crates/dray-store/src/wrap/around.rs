@@ -419,10 +419,7 @@ impl<H: Hook> Store for Around<H> {
     }
 
     fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
-        let first = items.first().map(|item| match *item {
-            SyncItem::File(path) | SyncItem::Partial { path, .. } | SyncItem::Folder(path) => path,
-        });
-        match first {
+        match items.first().map(SyncItem::path) {
             Some(path) => self.call(Operation::SyncEach, path, || self.inner.sync_each(items)),
             None => Ok(Vec::new()),
         }
