@@ -160,6 +160,10 @@ build-sim: setup-build
 sim: build-sim ## Simulated transfers with faults and checkers; SEED=n replays one
 	$(CARGO_TARGET_DIR)/release/dray-sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
+.PHONY: sim-night
+sim-night: setup build-sim ## 10 000 simulated transfers with ten faults each, and all planted defects: ten minutes; rewrites their logs in docs
+	$(ENV) python -m integration.simulation.night
+
 .PHONY: e2e-deadline
 e2e-deadline: setup build ## A DAG beside background load, with a deadline and without, on a real Airflow: six minutes
 	$(ENV) DRAY_PROGRAM=$(CARGO_TARGET_DIR)/release/dray PYTHONPATH=engine/python:operators:. \

@@ -1,11 +1,12 @@
 //! Executes the events of a world: passes inputs to a machine, starts the machine's effects, and
 //! completes each effect after a delay.
 
+use crate::event::Event;
 use crate::faults::Fault;
 use crate::link::is_intact;
 use crate::mutants::Mutant;
 use crate::session::Attempt;
-use crate::world::{Event, PEER, World};
+use crate::world::{PEER, World};
 use dray_core::{BlockId, End, Error, ErrorKind, StreamId, Time};
 use dray_session::{sink, source};
 use dray_wire::message::{BlockState, Message};

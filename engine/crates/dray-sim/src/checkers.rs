@@ -4,13 +4,14 @@
 //! machine.
 
 use crate::disk::Node;
+use crate::log_file::{LogView, part_logs, part_path};
 use crate::session::Attempt;
 use crate::sink_host::log_path;
 use crate::timing::At;
 use crate::workload::Source;
 use crate::world::World;
 use dray_core::{BufferId, ByteRange, ErrorKind, FileIndex, RelPath, SummedRanges};
-use dray_log::{MemoryFile, recover};
+use dray_log::recover;
 use dray_session::Outcome;
 use dray_session::sink::PublishItem;
 use dray_session::source::Effect;
@@ -70,11 +71,7 @@ impl World {
         }
         let mut logged = BTreeMap::new();
         if let Ok(path) = log_path() {
-            let bytes = match (self.node(&path, store), store) {
-                (Some(Node::File(inode, _)), _) => self.bytes(inode, store),
-                _ => Vec::new(),
-            };
-            if let Ok(Some(found)) = recover(&mut MemoryFile::with_bytes(bytes)) {
+            if let Ok(Some(found)) = recover(&mut self.log_view(&path, store)) {
                 logged = found
                     .files
                     .into_iter()
@@ -84,6 +81,20 @@ impl World {
         }
         self.log_seen = Some((now, logged.clone()));
         logged
+    }
+
+    /// Returns the log and its part logs.
+    fn log_view(&self, path: &RelPath, store: Store) -> LogView {
+        let content = |path: &RelPath| match self.node(path, store) {
+            Some(Node::File(inode, _)) => Some(self.bytes(inode, store)),
+            _ => None,
+        };
+        let parts = part_logs(&self.disk.borrow(), path);
+        let parts = parts.into_iter().filter_map(|part| {
+            let path = part_path(path, part).ok()?;
+            Some((part, content(&path)?))
+        });
+        LogView::new(content(path).unwrap_or_default(), parts)
     }
 
     /// Returns true if the disk contains the right bytes of a range: in the file with the final
@@ -157,6 +168,16 @@ impl World {
     /// files.
     pub fn check_finished_log(&mut self, at: usize) {
         let logged = self.logged(Store::Written);
+        if let Ok(path) = log_path() {
+            let disk = self.disk.borrow();
+            let parts = part_logs(&disk, &path);
+            let is_orphan = disk.look(&path).is_none() && !parts.is_empty();
+            drop(disk);
+            if is_orphan {
+                let what = format!("the log was removed, but its part logs {parts:?} remain");
+                self.violate("a_finished_log_speaks_of_failed_files_alone", what);
+            }
+        }
         let session = &self.sessions[at];
         let closed = session.closed.iter();
         let mut paths = closed.filter_map(|index| session.host.known.get(index));

@@ -14,6 +14,7 @@
 use dray_core::{End, Error, ErrorKind, Metadata, RelPath, Result};
 use dray_sched::rng::Rng;
 use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The entry to which a name refers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,6 +151,23 @@ fn apply_name(names: &mut BTreeMap<RelPath, Node>, change: NameChange) {
             names.remove(&from);
             names.insert(to, node);
         }
+    }
+}
+
+/// A handle of a disk. All handles of a world refer to the same disk. A handle can move to another
+/// thread, because the handles of part logs must be able to. The simulator has only one thread.
+#[derive(Debug, Clone, Default)]
+pub struct SharedDisk(Arc<RwLock<Disk>>);
+
+impl SharedDisk {
+    /// Returns the disk for reading.
+    pub fn borrow(&self) -> RwLockReadGuard<'_, Disk> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the disk for changes. The caller must not hold another borrow.
+    pub fn borrow_mut(&self) -> RwLockWriteGuard<'_, Disk> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -164,10 +164,10 @@ pub struct Planned {
     pub after: u64,
 }
 
-/// Returns the three to six faults of one world. The cells are the possible pairs of a fault and a
+/// Returns the faults of one world: `count` faults, or three to six if `count` is `None`. The cells are the possible pairs of a fault and a
 /// phase. Consecutive seeds start at different cells, so that every cell is tried.
 #[must_use]
-pub fn plan(seed: u64, draw: &mut Rng) -> VecDeque<Planned> {
+pub fn plan(seed: u64, count: Option<u64>, draw: &mut Rng) -> VecDeque<Planned> {
     let mut cells: Vec<(Fault, Phase)> = Fault::ALL
         .into_iter()
         .flat_map(|fault| Phase::ALL.map(|phase| (fault, phase)))
@@ -186,7 +186,8 @@ pub fn plan(seed: u64, draw: &mut Rng) -> VecDeque<Planned> {
     ] {
         cells.push((fault, Phase::Publishing));
     }
-    let count = 3 + draw.below(4);
+    let usual = 3 + draw.below(4);
+    let count = count.unwrap_or(usual);
     let first = seed.wrapping_mul(5);
     let mut planned: Vec<Planned> = (0..count)
         .map(|number| {

@@ -1,9 +1,10 @@
 //! Injects the planned faults into a world.
 
 use crate::disk::Node;
+use crate::event::Event;
 use crate::faults::{Fault, Planned};
 use crate::workload::chance;
-use crate::world::{Event, World};
+use crate::world::World;
 use dray_core::{End, Error, ErrorKind, Metadata, RelPath};
 use dray_session::{sink, source};
 use std::time::Duration;

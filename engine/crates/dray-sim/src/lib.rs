@@ -18,6 +18,7 @@
 pub mod acts;
 pub mod checkers;
 pub mod disk;
+pub mod event;
 pub mod experiments;
 pub mod faults;
 pub mod fluid;
@@ -36,18 +37,30 @@ pub mod world;
 pub mod writers;
 
 use mutants::Mutant;
-use world::{Report, Violation, World};
+use world::{Report, RunOptions, Violation, World};
+
+/// Runs one seed with a random number of faults.
+#[must_use]
+pub fn run_seed(seed: u64, mutant: Option<Mutant>, traces: bool) -> Report {
+    let options = RunOptions {
+        mutant,
+        traces,
+        faults: None,
+    };
+    run_seed_with(seed, &options)
+}
 
 /// Runs one seed.
 #[must_use]
-pub fn run_seed(seed: u64, mutant: Option<Mutant>, traces: bool) -> Report {
-    match World::new(seed, mutant, traces) {
+pub fn run_seed_with(seed: u64, options: &RunOptions) -> Report {
+    match World::new(seed, options) {
         Ok(world) => world.run(),
         Err(error) => Report {
             violation: Some(Violation {
                 checker: "no_panic",
                 detail: error.to_string(),
             }),
+            log_form: dray_core::LogForm::default(),
             coverage: faults::Coverage::default(),
             sessions: 0,
             events: 0,

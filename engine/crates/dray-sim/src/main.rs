@@ -3,6 +3,7 @@
 //! - `dray-sim --seeds N` runs N seeds. It prints the first broken promise of each failing seed,
 //!   and the table of faults that occurred.
 //! - `--seed N --trace` repeats one seed and prints a trace.
+//! - `--faults N` requires N faults of each seed. Without it, three to six faults are planned.
 //! - `--mutant NAME` plants a defect and prints the number of seeds that detect it. `--mutants`
 //!   does the same for each defect, including the defects of a tier.
 //! - `dray-sim experiment NAME` repeats a published experiment and prints its results as JSON.
@@ -10,8 +11,8 @@
 
 use dray_sim::faults::{Coverage, FAULTS_MIN};
 use dray_sim::mutants::Mutant;
-use dray_sim::world::Violation;
-use dray_sim::{experiments, run_seed, tiers};
+use dray_sim::world::{RunOptions, Violation};
+use dray_sim::{experiments, run_seed, run_seed_with, tiers};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
@@ -24,7 +25,7 @@ const HITS_MIN: u64 = 20;
 const SEEDS_FULL: u64 = 2000;
 
 const USAGE: &str = "\
-dray-sim [--seeds N] [--from N] [--seed N] [--trace] [--mutant NAME] [--mutants]
+dray-sim [--seeds N] [--from N] [--seed N] [--faults N] [--trace] [--mutant NAME] [--mutants]
 dray-sim experiment NAME
 dray-sim table < TABLE.json";
 
@@ -32,6 +33,7 @@ struct Arguments {
     from: u64,
     seeds: u64,
     traces: bool,
+    faults: Option<u64>,
     mutants: Vec<Planted>,
 }
 
@@ -81,6 +83,7 @@ fn arguments() -> Option<Arguments> {
         from: 0,
         seeds: SEEDS_FULL,
         traces: false,
+        faults: None,
         mutants: Vec::new(),
     };
     let mut words = std::env::args().skip(1);
@@ -93,6 +96,7 @@ fn arguments() -> Option<Arguments> {
                 found.seeds = 1;
             }
             "--trace" => found.traces = true,
+            "--faults" => found.faults = Some(words.next()?.parse().ok()?),
             "--mutant" => found.mutants = vec![Planted::parse(&words.next()?)?],
             "--mutants" => found.mutants = Planted::all(),
             _ => return None,
@@ -155,6 +159,8 @@ fn table() -> ExitCode {
 fn sound(arguments: &Arguments) -> ExitCode {
     let mut coverage = Coverage::default();
     let (mut failing, mut thin, mut sessions, mut events) = (0, 0, 0, 0);
+    let least = arguments.faults.unwrap_or(FAULTS_MIN);
+    let mut forms: BTreeMap<String, u64> = BTreeMap::new();
     for seed in arguments.from..arguments.from + arguments.seeds {
         if let Some(violation) = tiers::run_seed(seed, None).violation {
             failing += 1;
@@ -163,23 +169,36 @@ fn sound(arguments: &Arguments) -> ExitCode {
                 violation.checker, violation.detail
             );
         }
-        let report = run_seed(seed, None, arguments.traces);
+        let options = RunOptions {
+            mutant: None,
+            traces: arguments.traces,
+            faults: arguments.faults,
+        };
+        let report = run_seed_with(seed, &options);
+        *forms.entry(report.log_form.to_string()).or_default() += 1;
         for line in &report.trace {
             println!("{line}");
         }
-        thin += u64::from(report.coverage.total() < FAULTS_MIN);
+        thin += u64::from(report.coverage.total() < least);
         coverage.add(&report.coverage);
         sessions += report.sessions;
         events += report.events;
         if let Some(violation) = report.violation {
             failing += 1;
             println!("seed {seed}: {}: {}", violation.checker, violation.detail);
-            println!("  replay: cargo run --release -p dray-sim -- --seed {seed} --trace");
+            let faults = arguments.faults.map(|count| format!(" --faults {count}"));
+            let faults = faults.unwrap_or_default();
+            println!("  replay: cargo run --release -p dray-sim -- --seed {seed}{faults} --trace");
         }
     }
     println!("{}", coverage.table());
+    println!("\nseeds by the form of the log:");
+    for (form, count) in &forms {
+        println!("{form:<28}{count:>11}");
+    }
+    println!();
     println!(
-        "{} seeds, {failing} failing, {thin} with fewer than {FAULTS_MIN} faults; {} faults, \
+        "{} seeds, {failing} failing, {thin} with fewer than {least} faults; {} faults, \
          {sessions} sessions, {events} events",
         arguments.seeds,
         coverage.total()

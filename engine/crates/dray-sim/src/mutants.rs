@@ -1,7 +1,35 @@
 //! Planted defects, which test the checkers. Each defect is a plausible mistake of a host or of a
 //! machine. The checkers must detect each defect in at least one of a hundred seeds.
 
+use crate::log_file::LogDefect;
+use crate::workload::FILES_PER_LOG;
+use dray_core::LogMechanism;
 use dray_session::mutants::Mutant as MachineMutant;
+
+/// Mechanism of a log with a planted defect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(
+    missing_docs,
+    reason = "`dray_core::LogMechanism` describes the mechanisms"
+)]
+pub enum Mechanism {
+    Universal,
+    Transaction,
+    File,
+}
+
+const fn log_name(mechanism: Mechanism, defect: LogDefect) -> &'static str {
+    match (mechanism, defect) {
+        // A universal log has no part logs, so it has only this defect.
+        (Mechanism::Universal, _) => "universal-log-sync-skipped",
+        (Mechanism::Transaction, LogDefect::LogSyncSkipped) => "transaction-log-sync-skipped",
+        (Mechanism::Transaction, LogDefect::PartSyncSkipped) => "transaction-part-sync-skipped",
+        (Mechanism::Transaction, LogDefect::PartNamesCollide) => "transaction-part-names-collide",
+        (Mechanism::File, LogDefect::LogSyncSkipped) => "file-log-sync-skipped",
+        (Mechanism::File, LogDefect::PartSyncSkipped) => "file-part-sync-skipped",
+        (Mechanism::File, LogDefect::PartNamesCollide) => "file-part-names-collide",
+    }
+}
 
 /// A planted defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,13 +66,15 @@ pub enum Mutant {
     BelievesASyncAfterAFailedOne,
     /// Ranges of an earlier run are not read back.
     TrustsResumedRanges,
+    /// The files of a log of this mechanism have a defect.
+    Log(Mechanism, LogDefect),
     /// A machine breaks a rule that the checks of its own state detect.
     Machine(MachineMutant),
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 31] = [
         Self::AckBeforeDurable,
         Self::RecordAfterAck,
         Self::RenameBeforeLastRecord,
@@ -60,6 +90,13 @@ impl Mutant {
         Self::ReasonKept,
         Self::BelievesASyncAfterAFailedOne,
         Self::TrustsResumedRanges,
+        Self::Log(Mechanism::Universal, LogDefect::LogSyncSkipped),
+        Self::Log(Mechanism::Transaction, LogDefect::LogSyncSkipped),
+        Self::Log(Mechanism::Transaction, LogDefect::PartSyncSkipped),
+        Self::Log(Mechanism::Transaction, LogDefect::PartNamesCollide),
+        Self::Log(Mechanism::File, LogDefect::LogSyncSkipped),
+        Self::Log(Mechanism::File, LogDefect::PartSyncSkipped),
+        Self::Log(Mechanism::File, LogDefect::PartNamesCollide),
         Self::Machine(MachineMutant::SourceFreesUnsentBuffer),
         Self::Machine(MachineMutant::SourceReopensWrittenObject),
         Self::Machine(MachineMutant::SourceAcceptsEarlyVerdict),
@@ -90,7 +127,19 @@ impl Mutant {
             Self::ReasonKept => "reason-kept",
             Self::BelievesASyncAfterAFailedOne => "believes-a-sync-after-a-failed-one",
             Self::TrustsResumedRanges => "trusts-resumed-ranges",
+            Self::Log(mechanism, defect) => log_name(mechanism, defect),
             Self::Machine(mutant) => mutant.name(),
+        }
+    }
+
+    /// Returns the mechanism of the log that has this defect. `None` if each log may have it.
+    #[must_use]
+    pub const fn mechanism(self) -> Option<LogMechanism> {
+        match self {
+            Self::Log(Mechanism::Universal, _) => Some(LogMechanism::Universal),
+            Self::Log(Mechanism::Transaction, _) => Some(LogMechanism::Transaction(FILES_PER_LOG)),
+            Self::Log(Mechanism::File, _) => Some(LogMechanism::File),
+            _ => None,
         }
     }
 

@@ -1,10 +1,11 @@
 //! Effects of the sink. Each effect is started, and changes the disk after a delay.
 
 use crate::checkers::Store;
+use crate::event::Event;
 use crate::faults::Fault;
 use crate::mutants::Mutant;
 use crate::timing::{At, Written};
-use crate::world::{Event, World};
+use crate::world::World;
 use dray_core::{
     BufferId, End, Error, ErrorKind, FileIndex, RelPath, Result, SummedRanges, Sums, TargetId,
 };

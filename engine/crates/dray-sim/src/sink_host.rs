@@ -4,8 +4,8 @@
 
 mod resume;
 
-use crate::disk::{Disk, Node};
-use crate::log_file::DiskFile;
+use crate::disk::{Node, SharedDisk};
+use crate::log_file::{DiskFile, remove_log};
 use crate::mutants::Mutant;
 use crate::workload::{Setup, metadata};
 use dray_core::options::Durability;
@@ -22,9 +22,7 @@ use dray_session::sink::{
     Existing, Facts, InspectItem, InspectTask, Inspected, LogRecord, PublishItem, SyncItem,
     WritePart,
 };
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 const OWNER: &[u8] = b"user";
 
@@ -44,7 +42,7 @@ pub struct Partial {
 /// The sink's host.
 #[derive(Debug)]
 pub struct SinkHost {
-    disk: Rc<RefCell<Disk>>,
+    disk: SharedDisk,
     setup: Setup,
     lease: LeaseRecord,
     recovery: Option<Recovery>,
@@ -99,7 +97,7 @@ impl SinkHost {
     /// # Errors
     /// Errors of the disk and of the log.
     pub fn open(
-        disk: &Rc<RefCell<Disk>>,
+        disk: &SharedDisk,
         setup: &Setup,
         session: usize,
         boot: u64,
@@ -114,7 +112,7 @@ impl SinkHost {
             let now = disk.now();
             disk.sync_folder(&RelPath::root(), now)?;
         }
-        let mut file = DiskFile::open(disk, &log_path()?);
+        let mut file = open_log(disk, mutant)?;
         let recovery = recover(&mut file)?;
         if let Some(damage) = recovery.as_ref().and_then(|found| found.damage.as_ref()) {
             return Err(damage.error("the log"));
@@ -141,7 +139,7 @@ impl SinkHost {
             durability: setup.options.durability,
         };
         let mut host = Self {
-            disk: Rc::clone(disk),
+            disk: disk.clone(),
             setup: setup.clone(),
             lease: record,
             recovery: None,
@@ -283,7 +281,8 @@ impl SinkHost {
             };
             let nonce = self.draw.next();
             let header = Header::new(Vec::new(), OWNER.to_vec(), nonce, "sim", tenure);
-            let file = DiskFile::open(&self.disk, &log_path()?);
+            let header = header.of_form(self.setup.log_form);
+            let file = open_log(&self.disk, self.mutant)?;
             self.log = Some(UniversalLog::create(file, header)?);
         }
         self.log
@@ -528,22 +527,23 @@ impl SinkHost {
             return log.commit();
         }
         self.log = None;
-        let path = log_path()?;
-        let mut disk = self.disk.borrow_mut();
-        if disk.look(&path).is_some() {
-            disk.remove_name(&path)?;
-            let now = disk.now();
-            disk.sync_folder(&path.parent().unwrap_or_else(RelPath::root), now)?;
-        }
-        Ok(())
+        remove_log(&mut self.disk.borrow_mut(), &log_path()?)
     }
+}
+
+fn open_log(disk: &SharedDisk, mutant: Option<Mutant>) -> Result<DiskFile> {
+    let defect = match mutant {
+        Some(Mutant::Log(_, defect)) => Some(defect),
+        _ => None,
+    };
+    Ok(DiskFile::open(disk, &log_path()?).with_defect(defect))
 }
 
 fn beside(path: &RelPath, name: &dray_core::Name) -> Result<RelPath> {
     path.parent().unwrap_or_else(RelPath::root).join(name)
 }
 
-fn read_lease(disk: &Rc<RefCell<Disk>>) -> Result<Option<LeaseRecord>> {
+fn read_lease(disk: &SharedDisk) -> Result<Option<LeaseRecord>> {
     let disk = disk.borrow();
     match disk.look(&lease_path()?) {
         Some(Node::File(inode, _)) => lease::newest(disk.bytes(*inode)),
@@ -551,7 +551,7 @@ fn read_lease(disk: &Rc<RefCell<Disk>>) -> Result<Option<LeaseRecord>> {
     }
 }
 
-fn write_lease(disk: &Rc<RefCell<Disk>>, record: &LeaseRecord) -> Result<()> {
+fn write_lease(disk: &SharedDisk, record: &LeaseRecord) -> Result<()> {
     let path = lease_path()?;
     let mut disk = disk.borrow_mut();
     let inode = match disk.look(&path) {

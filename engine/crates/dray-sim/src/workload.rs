@@ -1,7 +1,7 @@
 //! Random workloads: a tree and a configuration that follow from a seed.
 
 use dray_core::options::{Durability, Options, Order, Overwrite};
-use dray_core::{ByteRange, Error, Result};
+use dray_core::{ByteRange, Error, LogForm, LogMechanism, LogMethod, Result};
 use dray_core::{
     Entry, EntryKind, Extent, FileIndex, Layout, Metadata, ModifiedTime, Name, RangeSet, RelPath,
     TargetId,
@@ -9,6 +9,7 @@ use dray_core::{
 use dray_sched::rng::Rng;
 use dray_session::source::Listed;
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// An entry of the source.
@@ -60,6 +61,9 @@ pub struct Setup {
     pub syncs_apart: bool,
     /// True if a logger writes the records of a group while the next group is synced.
     pub logs_apart: bool,
+    /// Form of a new log. A log without sums is never drawn, because a resume cannot find changed
+    /// bytes without them.
+    pub log_form: LogForm,
     /// True if the sink counts answered writes as durable, and collects all written data in one
     /// group. The simulated disk still loses data that was not synced.
     pub writes_durably: bool,
@@ -84,6 +88,9 @@ pub struct Setup {
     pub announces_early: bool,
 }
 
+/// Number of files that share a log of the mechanism transaction (Kasu et al. 2019, VI-A: four).
+pub const FILES_PER_LOG: NonZeroU32 = NonZeroU32::new(4).unwrap();
+
 /// Returns a random element of `list`.
 pub fn one_of<T: Clone>(draw: &mut Rng, list: &[T]) -> T {
     let at = draw.below(list.len() as u64) as usize;
@@ -93,6 +100,27 @@ pub fn one_of<T: Clone>(draw: &mut Rng, list: &[T]) -> T {
 /// Returns true with a probability of `percent` percent.
 pub fn chance(draw: &mut Rng, percent: u64) -> bool {
     draw.below(100) < percent
+}
+
+/// Returns whether a logger writes the log, and the form of a new log. The caller passes a copy of
+/// its generator, so that the seeds still give the runs of earlier versions.
+#[must_use]
+pub fn log_options(mut draw: Rng) -> (bool, LogForm) {
+    let logs_apart = chance(&mut draw, 40);
+    let mechanism = one_of(
+        &mut draw,
+        &[
+            LogMechanism::Universal,
+            LogMechanism::Universal,
+            LogMechanism::Transaction(FILES_PER_LOG),
+            LogMechanism::File,
+        ],
+    );
+    let method = match chance(&mut draw, 30) {
+        true => LogMethod::Ranges,
+        false => one_of(&mut draw, &LogMethod::ALL),
+    };
+    (logs_apart, LogForm::new(mechanism, method))
 }
 
 impl Setup {
@@ -127,6 +155,7 @@ impl Setup {
         let verify = chance(draw, 30);
         let rate = chance(draw, 10).then_some(200_000);
         let ordered = chance(draw, 15);
+        let (logs_apart, log_form) = log_options(draw.clone());
         Self {
             options: Options {
                 durability,
@@ -155,8 +184,8 @@ impl Setup {
             syncs_apart: chance(draw, 70),
             writes_durably: chance(draw, 20),
             unlogged_groups: one_of(draw, &[1, 1, 4]),
-            // Do not take a number from `draw`, so that the seeds still give the runs of earlier versions.
-            logs_apart: chance(&mut draw.clone(), 40),
+            logs_apart,
+            log_form,
         }
     }
 

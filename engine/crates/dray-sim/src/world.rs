@@ -1,6 +1,7 @@
 //! A world: one destination, all sessions that write to it, the virtual time, and the faults.
 
-use crate::disk::{Disk, Node};
+use crate::disk::{Node, SharedDisk};
+use crate::event::{Event, Scheduled};
 use crate::faults::{Coverage, FAULTS_MIN, Fault, Phase, Planned, plan};
 use crate::mutants::Mutant;
 use crate::session::Session;
@@ -9,21 +10,23 @@ use crate::source_host::SourceHost;
 use crate::timing::Timing;
 use crate::workload::{Setup, SourceFile, Tree, chance, metadata};
 use dray_core::options::{Durability, Overwrite};
-use dray_core::{PeerId, RelPath, Result, StreamId, Time};
+use dray_core::{LogForm, PeerId, RelPath, Result, StreamId, Time};
 use dray_sched::rng::Rng;
 use dray_session::{sink, source};
 use dray_wire::message::Message;
-use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
-use std::rc::Rc;
 use std::time::Duration;
 
 /// Maximum number of events in a session. A session with more events counts as hanging.
 const EVENTS_MAX: u64 = 200_000;
 
-/// Maximum number of sessions in a world. A world with more sessions counts as endless.
+/// Maximum number of sessions in a world with few faults. A world with more sessions counts as
+/// endless.
 const SESSIONS_MAX: usize = 40;
+
+/// Number of sessions that each fault above [`FAULTS_MIN`] adds to [`SESSIONS_MAX`].
+const SESSIONS_PER_FAULT: u64 = 4;
 
 /// Maximum number of rounds in a world. A round repeats the same command until all files have
 /// arrived. Planned faults that have not occurred after the last round are dropped.
@@ -31,58 +34,6 @@ const ROUNDS_MAX: usize = 8;
 
 /// Peer id of the single source of a session.
 pub const PEER: PeerId = PeerId(0);
-
-/// A future event of a session.
-#[derive(Debug)]
-pub enum Event {
-    /// An input of the source.
-    Source(source::Input),
-    /// An input of the sink.
-    Sink(sink::Input),
-    /// Control bytes arrive at the source.
-    ControlToSource(Vec<u8>),
-    /// Control bytes arrive at the sink.
-    ControlToSink(Vec<u8>),
-    /// The network card of the source has sent the first object of a stream.
-    Transmitted(u32),
-    /// An object arrives at the sink on a stream.
-    Arrived(u32, Vec<u8>),
-    /// An effect of the source is complete.
-    SourceDone(source::Effect),
-    /// An effect of the sink is complete. The number is that of the latest disk change when the
-    /// effect began.
-    SinkDone(Box<sink::Effect>, u64),
-    /// The sink gets the report that a stream is lost.
-    StreamLostAtSink(u32),
-    /// The source's tick is due.
-    WakeSource,
-    /// The sink's tick is due.
-    WakeSink,
-}
-
-struct Scheduled {
-    at: Time,
-    number: u64,
-    session: usize,
-    event: Event,
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
-    }
-}
-impl Eq for Scheduled {}
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
-    }
-}
 
 /// A violation of one of the promises in docs/design, which a checker has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,9 +44,23 @@ pub struct Violation {
     pub detail: String,
 }
 
+/// Options of a run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RunOptions {
+    /// Planted defect, if any.
+    pub mutant: Option<Mutant>,
+    /// True if the report must contain a trace.
+    pub traces: bool,
+    /// Number of faults that must occur. `None` for three to six planned faults, of which at least
+    /// [`FAULTS_MIN`] must occur.
+    pub faults: Option<u64>,
+}
+
 /// Results of running one seed.
 #[derive(Debug)]
 pub struct Report {
+    /// Form of the log.
+    pub log_form: LogForm,
     /// The broken promise, if any.
     pub violation: Option<Violation>,
     /// Faults that occurred.
@@ -121,7 +86,7 @@ pub struct World {
     /// The source's tree.
     pub tree: Tree,
     /// The sink's disk.
-    pub disk: Rc<RefCell<Disk>>,
+    pub disk: SharedDisk,
     /// All sessions so far. All but the last few have ended.
     pub sessions: Vec<Session>,
     /// Number of times that the sink's host has booted.
@@ -157,6 +122,8 @@ pub struct World {
     pub kills_for_tampering: u32,
     /// True if the full disk has already been counted as a fault.
     pub is_full_counted: bool,
+    /// Number of faults that must occur.
+    faults_min: u64,
     planned: usize,
     rounds: usize,
     /// True if another session must begin while this one runs.
@@ -170,17 +137,22 @@ impl World {
     ///
     /// # Errors
     /// Never: all names that this function builds are valid.
-    pub fn new(seed: u64, mutant: Option<Mutant>, traces: bool) -> Result<Self> {
+    pub fn new(seed: u64, options: &RunOptions) -> Result<Self> {
+        let (mutant, faults) = (options.mutant, options.faults);
         let mut draw = Rng::new(seed ^ 0xd1ce_5eed);
         let mut setup = Setup::new(&mut draw);
+        if let Some(mechanism) = mutant.and_then(Mutant::mechanism) {
+            setup.log_form.mechanism = mechanism;
+        }
         let tree = Tree::new(&mut draw, &setup)?;
-        let plan = plan(seed, &mut draw);
+        let plan = plan(seed, faults, &mut draw);
         // Enable verification if bit rot is planned, because only verification can detect it.
         setup.options.verify |= plan.iter().any(|planned| planned.fault == Fault::BitRot);
         let mut world = Self {
             mutant,
             plan,
-            trace: traces.then(Vec::new),
+            faults_min: faults.unwrap_or(FAULTS_MIN).max(FAULTS_MIN),
+            trace: options.traces.then(Vec::new),
             ..Self::plain(setup, tree, draw)
         };
         world.populate()?;
@@ -194,7 +166,7 @@ impl World {
             number: 0,
             setup,
             tree,
-            disk: Rc::default(),
+            disk: SharedDisk::default(),
             sessions: Vec::new(),
             boot: 1,
             mutant: None,
@@ -208,6 +180,7 @@ impl World {
             rotten: BTreeSet::new(),
             round: (0, 0),
             log_seen: None,
+            faults_min: FAULTS_MIN,
             planned: usize::MAX,
             rounds: 0,
             is_full_counted: false,
@@ -271,7 +244,8 @@ impl World {
     pub fn run(mut self) -> Report {
         self.begin_round();
         while self.violation.is_none() {
-            if self.sessions.len() >= SESSIONS_MAX {
+            let more = SESSIONS_PER_FAULT * (self.faults_min - FAULTS_MIN);
+            if self.sessions.len() >= SESSIONS_MAX + more as usize {
                 self.violate("session_ends", "too many sessions".into());
                 break;
             }
@@ -314,6 +288,7 @@ impl World {
         }
         Report {
             violation: self.violation,
+            log_form: self.setup.log_form,
             coverage: self.coverage,
             sessions: self.sessions.len(),
             events: self.events,
@@ -321,14 +296,24 @@ impl World {
         }
     }
 
-    /// Plans two more faults if too few have occurred. This happens if the planned faults miss
-    /// their phases, because a session without work ends after a few events.
+    /// Plans more faults if too few have occurred. This happens if the planned faults miss their
+    /// phases, because a session without work ends after a few events.
     fn plan_more(&mut self) {
-        let is_thin = self.plan.is_empty() && self.coverage.total() < FAULTS_MIN;
-        if !is_thin || self.rounds >= 2 * ROUNDS_MAX {
+        let missing = self.faults_min.saturating_sub(self.coverage.total());
+        if !self.plan.is_empty() || missing == 0 || self.rounds >= 2 * ROUNDS_MAX {
             return;
         }
         self.planned = usize::MAX;
+        if missing > 2 && self.rounds < ROUNDS_MAX {
+            let seed = self.draw.next();
+            self.plan = plan(seed, Some(missing), &mut self.draw);
+            let has_rot = self
+                .plan
+                .iter()
+                .any(|planned| planned.fault == Fault::BitRot);
+            self.setup.options.verify |= has_rot;
+            return;
+        }
         for fault in [Fault::ConnectionLost, Fault::StreamLost] {
             self.plan.push_back(Planned {
                 fault,

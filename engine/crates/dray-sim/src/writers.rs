@@ -12,13 +12,11 @@ mod logs;
 
 pub use host::Writer;
 
-use crate::disk::Disk;
+use crate::disk::SharedDisk;
 use crate::world::Violation;
 use dray_core::{RelPath, Result};
 use dray_sched::rng::Rng;
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 /// Object size in bytes.
 pub const OBJECT_BYTES: u64 = 8;
@@ -58,7 +56,7 @@ impl Mutant {
 /// State that all writers share.
 pub struct Destination {
     /// The destination's disk.
-    pub disk: Rc<RefCell<Disk>>,
+    pub disk: SharedDisk,
     /// Content that each file must have, by path.
     pub files: BTreeMap<RelPath, Vec<u8>>,
     /// Logs that are in use, each with the transfer that holds the lease.
@@ -108,7 +106,7 @@ pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Report {
     let mut draw = Rng::new(seed ^ 0x3a17_e750);
     let mut kills = 0;
     let mut destination = Destination {
-        disk: Rc::default(),
+        disk: SharedDisk::default(),
         files: BTreeMap::new(),
         held: BTreeMap::new(),
         writing: BTreeMap::new(),

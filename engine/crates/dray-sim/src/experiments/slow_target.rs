@@ -8,7 +8,7 @@ use crate::timing::{At, Slow, Timing, Written};
 use crate::workload::{Setup, Source, SourceFile, Tree};
 use crate::world::World;
 use dray_core::options::{Durability, Options, Order};
-use dray_core::{Error, Layout, Name, RangeSet, RelPath, TargetId, Time};
+use dray_core::{Error, Layout, LogForm, Name, RangeSet, RelPath, TargetId, Time};
 use dray_sched::rng::Rng;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -152,6 +152,7 @@ fn setup(buffers: u32, order: Order) -> Setup {
         sync_interval: Duration::from_millis(50),
         syncs_apart: true,
         logs_apart: false,
+        log_form: LogForm::default(),
         writes_durably: false,
         ordered_window: None,
         holes: true,

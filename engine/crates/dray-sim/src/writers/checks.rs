@@ -42,7 +42,7 @@ pub(super) fn at_the_end<'w>(
     destination: &mut Destination,
     wanted: impl Iterator<Item = &'w RelPath>,
 ) -> Result<()> {
-    let disk = std::rc::Rc::clone(&destination.disk);
+    let disk = destination.disk.clone();
     let disk = disk.borrow();
     for path in wanted {
         let found = match disk.look(path) {

@@ -4,8 +4,8 @@
 use super::logs::{log_paths, logs};
 use super::{Destination, Mutant, OBJECT_BYTES, checks};
 use crate::disk::Node;
-use crate::log_file::DiskFile;
-use crate::workload::metadata;
+use crate::log_file::{DiskFile, remove_log};
+use crate::workload::{log_options, metadata};
 use dray_core::options::Durability;
 use dray_core::{
     ByteRange, ContentKey, Metadata, ModifiedTime, Name, RelPath, Result, Sums, TransferId,
@@ -185,7 +185,8 @@ impl Writer {
             None => {
                 let tenure = self.tenure(at, 1)?;
                 let header = Header::new(Vec::new(), OWNER.to_vec(), draw.next(), "sim", tenure);
-                UniversalLog::create(file, header)?
+                let (_, form) = log_options(draw.clone());
+                UniversalLog::create(file, header.of_form(form))?
             }
         });
         self.todo = self.wanted.clone();
@@ -552,11 +553,5 @@ impl Writer {
 }
 
 pub(super) fn remove(at: &Destination, log: &RelPath) -> Result<()> {
-    let mut disk = at.disk.borrow_mut();
-    if disk.look(log).is_some() {
-        disk.remove_name(log)?;
-        let now = disk.now();
-        disk.sync_folder(&folder()?, now)?;
-    }
-    Ok(())
+    remove_log(&mut at.disk.borrow_mut(), log)
 }
