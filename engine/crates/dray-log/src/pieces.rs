@@ -109,7 +109,7 @@ pub(crate) fn copy_pieces<L: ObjectLog, F: LogFile>(
     if let Some(files) = recovery.header.files_per_part() {
         let part = theirs.number.0 / files;
         let opened = log.open_part(part, PartAccess::Read)?;
-        let Some(mut opened) = opened.filter(|_| recovery.parts.contains(&part)) else {
+        let Some(mut opened) = opened.filter(|_| recovery.parts.contains_key(&part)) else {
             return Ok(());
         };
         let found = recover(&mut opened)?;

@@ -118,8 +118,8 @@ pub struct Recovery {
     /// First epoch since which all holders have had the boot id of the last tenure; the greatest
     /// number if the last tenure is uncertain.
     pub(crate) boot_epoch: u64,
-    /// Numbers of the part logs whose records count.
-    pub(crate) parts: BTreeSet<u32>,
+    /// Part logs whose records count: the number of each, and its certainly durable bytes.
+    pub(crate) parts: BTreeMap<u32, u64>,
 }
 
 impl Recovery {
@@ -497,7 +497,7 @@ impl Replay {
                 true => u64::MAX,
                 false => self.boot_epoch,
             },
-            parts: BTreeSet::new(),
+            parts: BTreeMap::new(),
         }
     }
 }

@@ -119,7 +119,10 @@ impl<F: LogFile> UniversalLog<F> {
             // Make the truncation durable before the next append. Otherwise the old tail could
             // appear again after the new records.
             file.truncate(recovery.end)?;
-            file.sync()?;
+            if let Err(error) = file.sync() {
+                forget_after_failed_sync(&mut file, recovery.durable);
+                return Err(error);
+            }
         }
         let mut files = Files::from_recovery(recovery.header.form.has_sums, recovery.files);
         if tenure.boot_id != recovery.tenure.boot_id {
@@ -148,9 +151,12 @@ impl<F: LogFile> UniversalLog<F> {
             must_sync: false,
             is_given_up: false,
             compact_from: 0,
-            parts: Parts::found(recovery.parts, boot_epoch),
+            parts: Parts::found(recovery.parts.keys().copied().collect(), boot_epoch),
         };
         log.remove_other_parts()?;
+        if log.tenure.durability != Durability::None {
+            log.sync_found_parts(&recovery.parts)?;
+        }
         // Rewrite a log of an older version. Otherwise an older program would find unknown records
         // in a log of its own version.
         if recovery.damage.is_some() || recovery.version < log.header.version() {
@@ -258,6 +264,7 @@ impl<F: LogFile> UniversalLog<F> {
         if self.durable < self.length {
             if let Err(error) = self.file.sync() {
                 self.is_given_up = true;
+                forget_after_failed_sync(&mut self.file, self.durable);
                 return Err(error);
             }
             self.durable = self.length;
@@ -348,6 +355,14 @@ impl<F: LogFile> UniversalLog<F> {
         self.pending = Pending::default();
         Ok(())
     }
+}
+
+/// Truncates a log to its first `durable` bytes after a failed sync. The storage may have lost the
+/// other bytes although the page cache still has them, and a later sync would not report the loss
+/// again. So no later run may trust them.
+fn forget_after_failed_sync<F: LogFile>(file: &mut F, durable: u64) {
+    // Ignore errors: the writer ends in any case, and reports the error of the sync.
+    let _ = file.truncate(durable);
 }
 
 fn header_stride(header: &Header) -> u64 {

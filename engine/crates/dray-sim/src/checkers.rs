@@ -70,14 +70,11 @@ impl World {
             return logged.clone();
         }
         let mut logged = BTreeMap::new();
-        if let Ok(path) = log_path() {
-            if let Ok(Some(found)) = recover(&mut self.log_view(&path, store)) {
-                logged = found
-                    .files
-                    .into_iter()
-                    .map(|(path, file)| (path, file.done))
-                    .collect();
-            }
+        if let Ok(path) = log_path()
+            && let Ok(Some(found)) = recover(&mut self.log_view(&path, store))
+        {
+            let files = found.files.into_iter();
+            logged = files.map(|(path, file)| (path, file.done)).collect();
         }
         self.log_seen = Some((now, logged.clone()));
         logged

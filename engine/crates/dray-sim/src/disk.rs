@@ -61,6 +61,13 @@ impl Inode {
     /// Applies a change, or its first `part` bytes, to the durable bytes outside of the lost
     /// ranges.
     fn store(&mut self, change: &Change, part: usize) {
+        if let Change::Truncate(length) = change {
+            // A file system frees the blocks after the new end, so new bytes get other blocks.
+            self.lost.retain(|(from, _)| from < length);
+            for (_, to) in &mut self.lost {
+                *to = (*to).min(*length);
+            }
+        }
         let kept: Vec<(usize, Vec<u8>)> = self
             .lost
             .iter()
@@ -306,6 +313,15 @@ impl Disk {
         inode.lose(now);
         inode.is_loss_unsaid |= inode.lost.len() > before;
         inode.lost.len() > before
+    }
+
+    /// Loses the pending writes of an inode. The caller reports the loss as the error of a sync, so
+    /// no later sync reports it again.
+    pub fn lose_reported_writes(&mut self, inode: u64) {
+        let now = self.sequence;
+        if let Some(inode) = self.inodes.get_mut(&inode) {
+            inode.lose(now);
+        }
     }
 
     /// Makes the name changes of a folder durable, up to the change with the number `until`.

@@ -119,6 +119,7 @@ impl LogFile for DiskFile {
         let mut disk = self.disk.borrow_mut();
         if std::mem::take(&mut disk.trouble.log_sync) {
             disk.shown.push("log_error");
+            disk.lose_reported_writes(inode);
             return Err(Error::new(ErrorKind::Io, End::Sink, "sync the log").cause("simulated"));
         }
         if self.skips_sync() {

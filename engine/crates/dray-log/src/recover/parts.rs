@@ -81,7 +81,7 @@ fn merge(recovery: &mut Recovery, part: u32, mut found: Recovery, paths: &[RelPa
         if !ours.is_same(&theirs) {
             continue;
         }
-        recovery.parts.insert(part);
+        recovery.parts.insert(part, found.durable);
         if !((theirs.is_weak || !recovery.header.form.has_sums) && is_rebooted) {
             ours.done = theirs.done;
             ours.is_weak = theirs.is_weak;

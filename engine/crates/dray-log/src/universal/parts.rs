@@ -6,7 +6,7 @@
 //! Invariants: the begin of a file is durable in the log before a part log contains a range of the
 //! file. The end of a file is durable in a part log that stays, before it is written to the log.
 
-use super::UniversalLog;
+use super::{UniversalLog, forget_after_failed_sync};
 use crate::file::{LogFile, PartAccess};
 use crate::log::ObjectLog;
 use crate::record::{Ending, FileNumber, Header};
@@ -111,6 +111,22 @@ impl<F: LogFile> UniversalLog<F> {
         for part in self.file.parts()? {
             if !self.parts.found.contains(&part) {
                 self.file.remove_part(part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Syncs the part logs that a recovery has found. The writer of a part log may have been killed
+    /// before its last sync. `durable` has the number of bytes of each part log that were certainly
+    /// durable.
+    pub(super) fn sync_found_parts(&mut self, durable: &BTreeMap<u32, u64>) -> Result<()> {
+        for (part, durable) in durable {
+            let Some(mut file) = self.file.open_part(*part, PartAccess::Write)? else {
+                continue;
+            };
+            if let Err(error) = file.sync() {
+                forget_after_failed_sync(&mut file, *durable);
+                return Err(error);
             }
         }
         Ok(())

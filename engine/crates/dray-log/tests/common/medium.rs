@@ -58,6 +58,8 @@ pub(crate) struct Recorded {
     pub(crate) is_recorded: bool,
     /// Number of calls that may still change the folder; `None` for no limit.
     pub(crate) calls_left: Option<u64>,
+    /// File whose next sync fails.
+    pub(crate) failing_sync: Option<Key>,
 }
 
 /// A file in a folder. Copies refer to the same folder.
@@ -123,6 +125,15 @@ impl LogFile for Medium {
         self.change(|disk| disk.append(bytes))
     }
     fn sync(&mut self) -> Result<()> {
+        let key = self.key;
+        if self
+            .all()
+            .failing_sync
+            .take_if(|failing| *failing == key)
+            .is_some()
+        {
+            return Err(Error::new(ErrorKind::Io, End::Sink, "sync the log"));
+        }
         self.change(|disk| disk.sync())
     }
     fn truncate(&mut self, length: u64) -> Result<()> {

@@ -1,0 +1,112 @@
+//! After a failed sync of a log, no run trusts the records that the sync did not make durable. The
+//! page cache may still contain these records, and a second sync would succeed without them.
+
+mod common;
+
+use common::medium::{Key, Medium};
+use common::{header, tenure};
+use dray_core::options::Durability;
+use dray_core::{ByteRange, LogForm, Sums};
+use dray_log::{FileNumber, ObjectLog, Recovery, UniversalLog, recover};
+
+const SIZE: usize = 64;
+
+fn object(index: u64) -> ByteRange {
+    ByteRange::between(index * common::OBJECT, (index + 1) * common::OBJECT)
+}
+
+/// Creates a log with one durable object of one file.
+fn create(medium: &Medium, form: &str) -> (UniversalLog<Medium>, FileNumber) {
+    let form: LogForm = form.parse().expect("a form");
+    let header = header(tenure(1, 1, Durability::File)).of_form(form);
+    let mut log = UniversalLog::create(medium.clone(), header).expect("no fault");
+    let number = log.begin_file(common::begin("x", 1, SIZE)).expect("new");
+    log.done(number, object(0), Sums::EMPTY).expect("new");
+    log.commit().expect("no fault");
+    log.done(number, object(1), Sums::EMPTY).expect("new");
+    (log, number)
+}
+
+fn found(medium: &Medium) -> Recovery {
+    recover(&mut medium.clone())
+        .expect("readable")
+        .expect("made")
+}
+
+fn bytes(found: &Recovery) -> u64 {
+    found.files.values().map(|file| file.done.bytes()).sum()
+}
+
+/// Checks that every byte of the log and of its part logs is durable.
+fn assert_durable(medium: &Medium) {
+    for (key, disk) in &medium.all().folder.files {
+        assert_eq!(disk.written, disk.durable, "{key:?}");
+    }
+}
+
+fn resume(medium: &Medium) -> dray_core::Result<UniversalLog<Medium>> {
+    let tenure = tenure(2, 1, Durability::File);
+    UniversalLog::resume(medium.clone(), found(medium), tenure)
+}
+
+fn a_failed_sync_is_not_trusted(form: &str, failing: Key, kept: u64) {
+    let medium = Medium::new();
+    let (mut log, _) = create(&medium, form);
+    medium.all().failing_sync = Some(failing);
+    log.commit().expect_err("the sync fails");
+    log.commit().expect_err("the log is given up");
+    assert_eq!(bytes(&found(&medium)), kept * common::OBJECT, "{form}");
+    let log = resume(&medium).expect("no fault");
+    assert_durable(&medium);
+    drop(log);
+    assert_eq!(bytes(&found(&medium)), kept * common::OBJECT, "{form}");
+}
+
+#[test]
+fn records_of_a_failed_sync_are_not_trusted() {
+    a_failed_sync_is_not_trusted("universal:ranges", None, 1);
+    a_failed_sync_is_not_trusted("file:bit8", Some(0), 1);
+    a_failed_sync_is_not_trusted("transaction:char", Some(0), 1);
+    // The sync of the part log succeeds, so its records stay.
+    a_failed_sync_is_not_trusted("file:bit8", None, 2);
+}
+
+/// Creates a log whose writer was killed between an append and its sync.
+fn killed_before_sync(form: &str) -> Medium {
+    let medium = Medium::new();
+    let (mut log, _) = create(&medium, form);
+    medium.all().calls_left = Some(1);
+    log.commit().expect_err("the process is killed");
+    drop(log);
+    medium.all().calls_left = None;
+    assert_eq!(bytes(&found(&medium)), 2 * common::OBJECT, "{form}");
+    medium
+}
+
+#[test]
+fn a_resume_makes_the_records_of_a_killed_writer_durable() {
+    for form in ["universal:ranges", "file:bit8", "transaction:char"] {
+        let medium = killed_before_sync(form);
+        let log = resume(&medium).expect("no fault");
+        drop(log);
+        assert_durable(&medium);
+        assert_eq!(bytes(&found(&medium)), 2 * common::OBJECT, "{form}");
+    }
+}
+
+#[test]
+fn a_resume_whose_sync_fails_is_not_believed_by_the_next() {
+    for (form, failing) in [
+        ("universal:ranges", None),
+        ("file:bit8", Some(0)),
+        ("transaction:char", Some(0)),
+    ] {
+        let medium = killed_before_sync(form);
+        medium.all().failing_sync = Some(failing);
+        resume(&medium).expect_err("the sync fails");
+        assert_eq!(bytes(&found(&medium)), common::OBJECT, "{form}");
+        resume(&medium).expect("no fault");
+        assert_durable(&medium);
+        assert_eq!(bytes(&found(&medium)), common::OBJECT, "{form}");
+    }
+}
