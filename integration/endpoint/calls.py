@@ -74,6 +74,8 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
             return json_reply({"name": "a", "version": "0", "key": ""})
         if last == "live":
             return json_reply({"is_reported": False, "files": [], "folders": []})
+        if last == "log":
+            return json_reply({"endpoint": None, "log": None, "files": [], "next": None})
         if last == "load":
             return json_reply({"sessions": [], "promises": []})
         if last == "admission":
@@ -87,6 +89,7 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
         client.query(["t"])
         client.transfer("t")
         client.live_files("t")
+        client.log("t")
         client.receipt("t")
         client.receipt_keys()
         client.wait("t")

@@ -1,5 +1,6 @@
 //! The endpoint itself: its name, its limits, and the rights of the caller.
 
+use crate::parts::RetryWish;
 use crate::scheduling::Scheduling;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -21,6 +22,9 @@ pub struct EndpointAnswer {
     pub you: You,
     /// Limits of the endpoint that can affect a caller.
     pub limits: LimitsAnswer,
+    /// Retries of a transfer whose request has no `retry`.
+    #[serde(default)]
+    pub retry: RetryWish,
     /// Rules by which the endpoint starts and holds transfers.
     pub scheduling: Scheduling,
 }

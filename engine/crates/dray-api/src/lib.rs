@@ -38,6 +38,7 @@ mod tier_writes;
 mod tiers;
 pub mod timestamp;
 mod transfer;
+mod transfer_log;
 
 pub use admission::{AdmissionAnswer, AdmissionRequest, Admitted, Decision, ObstacleAnswer};
 pub use answer::read_answer;
@@ -91,6 +92,9 @@ pub use transfer::{
     FileOutcome, FileState, Files, FilesQuery, MissAnswer, Objects, Patch, QueryAnswer,
     QueryRequest, RateLimitAnswer, RateLimitWord, Rates, ReasonWord, ReceiptKeys, ReceiptQuery,
     ReceiptReference, Transfer, TransferList, TransferOrNull, TransferQuery, WaitQuery,
+};
+pub use transfer_log::{
+    LOG_RANGES_MAX, LogAnswer, LogFileAnswer, LogQuery, LogRange, LogVerdict, TransferLogAnswer,
 };
 
 /// Maximum number of items of one page, and of one batch.

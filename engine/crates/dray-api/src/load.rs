@@ -40,6 +40,12 @@ pub struct SessionAnswer {
     pub moved: u64,
     /// Bytes that the session has listed and that earlier sessions have not made durable.
     pub listed: u64,
+    /// Number of files that are at the destination.
+    #[serde(default)]
+    pub files_done: u64,
+    /// Number of files that the session has listed.
+    #[serde(default)]
+    pub files_listed: u64,
 }
 
 /// A promise that the endpoint has made.

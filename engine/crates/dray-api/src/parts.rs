@@ -198,6 +198,15 @@ pub struct RetryWish {
     pub interval_seconds: u64,
 }
 
+impl Default for RetryWish {
+    fn default() -> Self {
+        Self {
+            tries: tries_default(),
+            interval_seconds: interval_default(),
+        }
+    }
+}
+
 impl RetryWish {
     pub(crate) fn check(self) -> Result<()> {
         let seconds = self.interval_seconds;

@@ -12,6 +12,7 @@ mod fair_semaphore;
 mod live;
 mod load;
 mod login;
+mod logs;
 mod outgoing;
 mod peers;
 mod receipts;
@@ -379,6 +380,7 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(receipts::show))
         .routes(routes!(receipts::keys))
         .routes(routes!(live::live))
+        .routes(routes!(logs::show))
         .routes(routes!(transfers::wait))
         .routes(routes!(transfers::cancel))
         .routes(routes!(transfers::pause))

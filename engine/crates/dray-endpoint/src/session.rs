@@ -14,7 +14,7 @@ use dray_api::{ApiPath, Place, Request, Route, Side, Streams};
 use dray_config::Config;
 use dray_config::roots::{Root, Roots};
 use dray_core::options::Options;
-use dray_core::{ByteRange, End, Error, ErrorKind, FileKind, Result, plan};
+use dray_core::{ByteRange, End, Error, ErrorKind, FileKind, Result, TransferId, plan};
 use dray_net::{Authority, Dial, Fingerprint, Identity, Presented, Token, Trust};
 use dray_open::export::Within;
 use dray_queue::{SessionInput, clock};
@@ -306,14 +306,13 @@ impl SessionRunner {
     /// The errors of [`dray_runtime::sink::DestinationRequest::purge`], of the account and of the
     /// root.
     pub fn purge(&self, input: &SessionInput) -> Result<Option<Purged>> {
-        let Side::Local(to) = input.route.destination() else {
+        let found = local_destination(&input.id, &input.owner, &input.request, &input.route)?;
+        let Some((to, within)) = found else {
             return Ok(None);
         };
-        let sources: Vec<&ApiPath> = input.route.origin(0).iter().map(Side::path).collect();
-        let place = destination(&input.request, &sources, to)?;
         let purge = || {
             let root = self.writable(to)?;
-            (self.accounts.root(root)?.export).purge(within(input, &place))
+            (self.accounts.root(root)?.export).purge(within)
         };
         self.accounts.act_as(&input.owner, purge).map(Some)
     }
@@ -345,8 +344,10 @@ impl SessionRunner {
         };
         let root = self.accounts.root(root)?;
         root.export.refuse_options(options)?;
-        root.export
-            .destination_for(within(input, place), &selection)
+        root.export.destination_for(
+            within(&input.id, &input.owner, &input.request, place),
+            &selection,
+        )
     }
 
     /// Returns the object size in bytes: that of the request, otherwise the largest size that suits
@@ -472,14 +473,30 @@ pub fn neither_is_local() -> Error {
         .remedy("submit the request to the endpoint of the source or of the destination")
 }
 
-fn within(input: &SessionInput, place: &Destination) -> Within {
+/// Returns the destination of a transfer, if it is at this endpoint: its path, and the folder with
+/// the partial data. Returns `None` for a destination at another endpoint.
+pub(crate) fn local_destination<'r>(
+    id: &TransferId,
+    owner: &str,
+    request: &Request,
+    route: &'r Route,
+) -> Result<Option<(&'r ApiPath, Within)>> {
+    let Side::Local(to) = route.destination() else {
+        return Ok(None);
+    };
+    let sources: Vec<&ApiPath> = route.origin(0).iter().map(Side::path).collect();
+    let place = destination(request, &sources, to)?;
+    Ok(Some((to, within(id, owner, request, &place))))
+}
+
+fn within(id: &TransferId, owner: &str, request: &Request, place: &Destination) -> Within {
     Within {
         folder: place.folder.as_bytes().to_vec(),
         claims: place.claims.clone(),
-        transfer: input.id.clone(),
-        owner: input.owner.clone().into_bytes(),
-        durability: input.request.durability,
-        stripes: input.request.stripe,
+        transfer: id.clone(),
+        owner: owner.as_bytes().to_vec(),
+        durability: request.durability,
+        stripes: request.stripe,
     }
 }
 

@@ -16,7 +16,7 @@ use dray_link::pool::Pool;
 use dray_runtime::assembly::{Buffers, Content, Threads, TransferPlan};
 use dray_runtime::select::Filter;
 use dray_runtime::sink::sweep::Purged;
-use dray_runtime::sink::{self, Destination, DestinationRequest};
+use dray_runtime::sink::{self, Destination, DestinationRequest, TransferLog};
 use dray_runtime::source::{self, Root};
 use dray_runtime::sweep::WalkRoot;
 use dray_store::lustre::stripes_refused;
@@ -362,19 +362,38 @@ impl Export {
     /// The errors of [`Export::destination`] for an invalid path. Errors of
     /// [`DestinationRequest::purge`].
     pub fn purge(&self, within: Within) -> Result<Purged> {
+        match self.existing(within)? {
+            Some(request) => request.purge(),
+            None => Ok(Purged::Nothing),
+        }
+    }
+
+    /// Reads the object log of one transfer in a folder. Returns `None` if there is no log.
+    ///
+    /// # Errors
+    /// The errors of [`Export::destination`] for an invalid path. Errors of
+    /// [`DestinationRequest::read_log`].
+    pub fn read_log(&self, within: Within) -> Result<Option<TransferLog>> {
+        match self.existing(within)? {
+            Some(request) => request.read_log(),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the request for a folder that exists. Returns `None` without the folder, which then
+    /// contains no partial data. Does not make the folder.
+    fn existing(&self, within: Within) -> Result<Option<DestinationRequest>> {
         let folder = beneath(&within.folder, End::Sink)?.0;
         if let Opened::Stored(stored) = &self.opened {
             let found = stored.store.stat(&folder)?.map(|state| state.kind);
             return match found {
-                Some(FileKind::Directory) => self.request(within, folder)?.purge(),
-                _ => Ok(Purged::Nothing),
+                Some(FileKind::Directory) => self.request(within, folder).map(Some),
+                _ => Ok(None),
             };
         }
         match self.beneath(&folder, OFlags::PATH | OFlags::DIRECTORY) {
-            Ok(_) => self.request(within, folder)?.purge(),
-            // The folder does not exist, so there is no partial data. A purge does not make the
-            // folder.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(Purged::Nothing),
+            Ok(_) => self.request(within, folder).map(Some),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(errno) => Err(dray_store::errno::error(
                 End::Sink,
                 "search for partial data",

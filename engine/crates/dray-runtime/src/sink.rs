@@ -24,6 +24,7 @@ mod names;
 mod neighbours;
 mod other_claims;
 mod other_logs;
+mod outlook;
 mod prepare;
 mod probe;
 mod read_back;
@@ -46,7 +47,8 @@ pub use final_check::FinalCheck;
 pub use find_logs::{LogStep, about_folder};
 pub use lease::host_name;
 pub use log_file::StoredLog;
-pub use probe::{Peek, judge_left, layout_of_new};
+pub use outlook::{ExplainedFile, FileVerdict, Outlook, TransferLog};
+pub use probe::{Peek, layout_of_new};
 pub use request::DestinationRequest;
 
 use crate::event_loop::{self, Executor};

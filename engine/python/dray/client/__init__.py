@@ -34,10 +34,11 @@ from dray.client._answers import (
     TransferState,
 )
 from dray.client._async import AsyncClient
-from dray.client._endpoint import EndpointInfo, Health, RootInfo, Scheduling, You
+from dray.client._endpoint import EndpointInfo, Health, RetryInfo, RootInfo, Scheduling, You
 from dray.client._flows import Policy
 from dray.client._live import FolderSums, LiveFile, LiveFiles
 from dray.client._load import EndpointLoad, HiddenLoad, Promise, Session
+from dray.client._log import LogFile, LogRange, ObjectLog, TransferLog
 from dray.client._requests import (
     KEEP,
     Content,
@@ -88,8 +89,11 @@ __all__ = [
     "ListedFile",
     "LiveFile",
     "LiveFiles",
+    "LogFile",
+    "LogRange",
     "Miss",
     "ObjectCounts",
+    "ObjectLog",
     "Obstacle",
     "Place",
     "Policy",
@@ -102,6 +106,7 @@ __all__ = [
     "ReceiptReference",
     "Request",
     "Retry",
+    "RetryInfo",
     "RootInfo",
     "Scheduling",
     "Scitag",
@@ -123,6 +128,7 @@ __all__ = [
     "TierVersion",
     "TokenSource",
     "Transfer",
+    "TransferLog",
     "TransferState",
     "WriteJob",
     "WriteRequest",

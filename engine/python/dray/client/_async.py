@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dray.client._endpoint import EndpointInfo, Health, Scheduling
     from dray.client._live import LiveFiles
     from dray.client._load import EndpointLoad
+    from dray.client._log import TransferLog
     from dray.client._requests import Request, StagingRequest, WriteRequest
     from dray.client._tape import TapeFile, TapeLocality, TapeStage
     from dray.client._targets import StorageTarget
@@ -108,6 +109,12 @@ class AsyncClient(Awaiting):
     async def live_files(self, id: str) -> LiveFiles:
         """Await :meth:`Client.live_files`."""
         return await self._run(flows.carry(calls.live_files(id), self._policy))
+
+    async def log(
+        self, id: str, *, limit: int | None = None, cursor: str | None = None
+    ) -> TransferLog:
+        """Await :meth:`Client.log`."""
+        return await self._run(flows.carry(calls.log(id, limit=limit, cursor=cursor), self._policy))
 
     async def receipt(self, id: str, *, files: bool = True) -> str:
         """Await :meth:`Client.receipt`."""

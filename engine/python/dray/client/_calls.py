@@ -19,6 +19,7 @@ from dray.client._endpoint import EndpointInfo, Health, Scheduling
 from dray.client._errors import error_of, usage
 from dray.client._live import LiveFiles
 from dray.client._load import EndpointLoad
+from dray.client._log import TransferLog
 from dray.client._reader import ShapeError, read
 from dray.client._requests import Keep, Request, StagingRequest, WriteRequest, write, write_time
 from dray.client._targets import StorageTargets
@@ -278,8 +279,14 @@ def files(id: str, *, state: str | None, limit: int | None) -> Call[Page[answers
 
 def live_files(id: str) -> Call[LiveFiles]:
     """List the files under way, and the sums for the folders."""
-    reader = _reader_of(LiveFiles)
-    return Call("list the files under way", "GET", _transfer_path(id, "/live"), reader)
+    path = _transfer_path(id, "/live")
+    return Call("list the files under way", "GET", path, _reader_of(LiveFiles))
+
+
+def log(id: str, *, limit: int | None, cursor: str | None) -> Call[TransferLog]:
+    """Read a page of the object log."""
+    rows, reader = _query(limit=limit, cursor=cursor), _reader_of(TransferLog)
+    return Call("read the object log", "GET", _transfer_path(id, "/log"), reader, rows)
 
 
 def wait(id: str, *, hold: float) -> Call[answers.Transfer]:
@@ -567,8 +574,7 @@ def evict(id: str) -> Call[answers.Staged]:
 
 def endpoint() -> Call[EndpointInfo]:
     """Get the endpoint's description."""
-    reader = _reader_of(EndpointInfo)
-    return Call("describe the endpoint", "GET", "/v1/endpoint", reader)
+    return Call("describe the endpoint", "GET", "/v1/endpoint", _reader_of(EndpointInfo))
 
 
 def load() -> Call[EndpointLoad]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping  # noqa: TC003
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["EndpointInfo", "Health", "RootInfo", "Scheduling", "You"]
+__all__ = ["EndpointInfo", "Health", "RetryInfo", "RootInfo", "Scheduling", "You"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,18 @@ class Scheduling:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryInfo:
+    """The retries of a transfer.
+
+    :param tries: number of consecutive tries without new durable data before the transfer fails.
+    :param interval_seconds: time between two tries.
+    """
+
+    tries: int = 5
+    interval_seconds: int = 10
+
+
+@dataclass(frozen=True, slots=True)
 class EndpointInfo:
     """An endpoint's description of itself.
 
@@ -63,6 +75,7 @@ class EndpointInfo:
         use it as ``pin``, and tickets as ``peer_key``.
     :param address: data port of the endpoint.
     :param limits: limits of the endpoint, unparsed.
+    :param retry: retries of a transfer whose request has no ``retry``.
     :param scheduling: the policy in force.
     """
 
@@ -73,6 +86,7 @@ class EndpointInfo:
     roots: tuple[RootInfo, ...] = ()
     you: You = field(default_factory=You)
     limits: Mapping[str, Any] = field(default_factory=dict)
+    retry: RetryInfo = field(default_factory=RetryInfo)
     scheduling: Scheduling = field(default_factory=Scheduling)
 
 

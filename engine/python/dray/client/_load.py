@@ -23,6 +23,8 @@ class Session:
     :param held: true while one of the ends holds the session, so that it moves no data.
     :param moved: bytes that the session has moved.
     :param listed: bytes that the session has listed.
+    :param files_done: number of files that are at the destination.
+    :param files_listed: number of files that the session has listed.
     """
 
     transfer: str
@@ -35,6 +37,8 @@ class Session:
     held: bool = False
     moved: int = 0
     listed: int = 0
+    files_done: int = 0
+    files_listed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

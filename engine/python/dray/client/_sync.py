@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dray.client._endpoint import EndpointInfo, Health, Scheduling
     from dray.client._live import LiveFiles
     from dray.client._load import EndpointLoad
+    from dray.client._log import TransferLog
     from dray.client._requests import Request, StagingRequest, WriteRequest
     from dray.client._tape import TapeFile, TapeLocality, TapeStage
     from dray.client._targets import StorageTarget
@@ -146,6 +147,10 @@ class Client(Blocking):
     def live_files(self, id: str) -> LiveFiles:
         """Return the files of a transfer that are under way now, and sums for its folders."""
         return self._run(flows.carry(calls.live_files(id), self._policy))
+
+    def log(self, id: str, *, limit: int | None = None, cursor: str | None = None) -> TransferLog:
+        """Explain at most ``limit`` files of the object log; ``cursor`` is ``next`` of a page."""
+        return self._run(flows.carry(calls.log(id, limit=limit, cursor=cursor), self._policy))
 
     def receipt(self, id: str, *, files: bool = True) -> str:
         """Return the receipt of a transfer's last attempt, as it is signed.

@@ -13,7 +13,7 @@ use dray_access::Action;
 use dray_api::api_path::ApiPath;
 use dray_api::{
     AdmissionAnswer, AdmissionRequest, EndpointAnswer, ErrorAnswer, Health, LimitsAnswer, PAGE_MAX,
-    RootAnswer, Scheduling, SchedulingPatch, You,
+    RetryWish, RootAnswer, Scheduling, SchedulingPatch, You,
 };
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use std::sync::Arc;
@@ -62,6 +62,10 @@ pub(super) async fn endpoint(State(api): Shared, caller: Caller) -> Answer<Json<
             body_bytes: limits.body_bytes.0,
             page: PAGE_MAX,
             events_listeners_per_owner: limits.events_listeners_per_owner,
+        },
+        retry: RetryWish {
+            tries: api.config.retry.tries,
+            interval_seconds: api.config.retry.interval_seconds,
         },
         scheduling,
     }))

@@ -60,5 +60,7 @@ fn session(moving: &Moving) -> SessionAnswer {
         held: moving.is_still(),
         moved: moving.moved(),
         listed: moving.listed(),
+        files_done: moving.files_done(),
+        files_listed: moving.files_listed(),
     }
 }

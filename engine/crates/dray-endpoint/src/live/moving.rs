@@ -80,6 +80,8 @@ pub struct Moving {
     moved: AtomicU64,
     /// Number of bytes that were listed, without the bytes that earlier sessions have made durable.
     listed: AtomicU64,
+    files_done: AtomicU64,
+    files_listed: AtomicU64,
     gate: Mutex<Gate>,
     /// True if the other end has shut its gate.
     is_held_there: AtomicBool,
@@ -117,6 +119,8 @@ impl Moving {
             roots: Vec::new(),
             paths: Vec::new(),
             listed: AtomicU64::new(0),
+            files_done: AtomicU64::new(0),
+            files_listed: AtomicU64::new(0),
             handle: Handle::default(),
             wish: Mutex::new(wish),
             is_changed: AtomicBool::new(false),
@@ -171,6 +175,10 @@ impl Moving {
         self.moved.fetch_max(moved, Ordering::Relaxed);
         let listed = progress.bytes_listed.saturating_sub(progress.bytes_resumed);
         self.listed.fetch_max(listed, Ordering::Relaxed);
+        self.files_done
+            .fetch_max(progress.files_done, Ordering::Relaxed);
+        self.files_listed
+            .fetch_max(progress.files_listed, Ordering::Relaxed);
         self.is_held_there
             .store(progress.is_held_there, Ordering::Relaxed);
         self.note_sink(progress);
@@ -200,6 +208,18 @@ impl Moving {
     #[must_use]
     pub fn listed(&self) -> u64 {
         self.listed.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of files that are at the destination.
+    #[must_use]
+    pub fn files_done(&self) -> u64 {
+        self.files_done.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of files that are listed so far.
+    #[must_use]
+    pub fn files_listed(&self) -> u64 {
+        self.files_listed.load(Ordering::Relaxed)
     }
 
     /// Records bytes that have just arrived.

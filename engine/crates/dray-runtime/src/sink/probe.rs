@@ -172,7 +172,7 @@ pub(super) fn judge(
 ///
 /// # Errors
 /// If this host's boot id cannot be read. Errors of the store.
-pub fn judge_left(
+pub(super) fn judge_left(
     store: &dyn Store,
     path: &RelPath,
     recovery: &Recovery,
