@@ -182,7 +182,8 @@ pub(super) fn connect(
         return Err(failed.cause(cause));
     }
     Err(failed.cause(cause).remedy(
-        "check that `dray serve` runs on the other host and that no firewall blocks the port",
+        "check that an endpoint or `dray serve` runs on the other host and that no firewall blocks \
+            the port",
     ))
 }
 

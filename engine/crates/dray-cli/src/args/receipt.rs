@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub(crate) enum Receipt {
     /// Save the receipt of a transfer of an endpoint as a file
     Get(GetReceipt),
-    /// Show the contents of a receipt; the signature is not checked
+    /// Show the contents of a receipt, without a check of its signature
     Show(ShowReceipt),
     /// Verify a receipt, the chain of an endpoint's receipts, and files, without a network
     Verify(VerifyReceipt),
@@ -52,8 +52,8 @@ Examples:
   dray receipt verify run42.receipt --key keys.json --files /data/run42
   dray receipt verify --chain /var/lib/dray/receipts
 
-The command makes no connection. It ends with exit code 1 if the receipt, the chain or a file is not
-what was signed.";
+The command makes no connection. It ends with exit code 1 if the receipt, the chain or a file
+differs from the signed content.";
 
 #[derive(Debug, Args)]
 #[command(after_help = VERIFY_EXAMPLES)]
@@ -67,7 +67,8 @@ pub(crate) struct VerifyReceipt {
     #[arg(long, value_name = "FILE", required_unless_present = "chain")]
     pub(crate) key: Option<PathBuf>,
 
-    /// Folder with the receipts of the endpoint; verifies all of them, and that FILE is one of them
+    /// Folder with the receipts of the endpoint; verify all of them, and check that FILE is among
+    /// them
     #[arg(long, value_name = "DIR")]
     pub(crate) chain: Option<PathBuf>,
 
@@ -75,8 +76,8 @@ pub(crate) struct VerifyReceipt {
     #[arg(long, value_name = "sha256:HEX", requires = "chain")]
     pub(crate) last: Option<String>,
 
-    /// Destination folder of the transfer, or its destination file; compares the sizes and
-    /// checksums of the files with the receipt
+    /// Destination folder or destination file of the transfer; compare the sizes and checksums of
+    /// the files with the receipt
     #[arg(long, value_name = "DIR", requires = "file")]
     pub(crate) files: Option<PathBuf>,
 

@@ -217,7 +217,9 @@ impl Loading<'_> {
         let now = self.now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let created = Duration::from_secs(created);
         if created > now + Duration::from_secs(60) {
-            return Err("the file was written at a later time than now".to_owned());
+            return Err(
+                "the time in the file is in the future by the clock of this host".to_owned(),
+            );
         }
         if now.saturating_sub(created) > self.age_max {
             return Err("the file is too old".to_owned());
