@@ -12,6 +12,7 @@
 
 mod admission;
 mod answer;
+mod interruptions;
 mod link;
 mod list;
 mod restore;
@@ -35,6 +36,7 @@ use dray_core::Time;
 use dray_core::lock::LockExt;
 use dray_core::rate::{BytesPerSecond, Class};
 use dray_sched::broker::{Answer, Broker, Grant, Rate, Reason, ResourceId, TransferKey, Wish};
+use interruptions::Interruptions;
 use link::Link;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,6 +104,7 @@ struct PromisedTransfer {
     /// moved.
     bytes: Option<u64>,
     promise: Promise,
+    interruptions: Interruptions,
 }
 
 /// The promises of this endpoint.
@@ -459,6 +462,7 @@ impl BrokerState {
             owner: owner.into(),
             bytes: promise.bytes,
             promise,
+            interruptions: Interruptions::default(),
         };
         self.held.insert(key, held);
     }

@@ -2,7 +2,6 @@
 
 use super::wish::{Ask, Resources};
 use super::{Promise, PromisedTransfer, SETTLE, settled};
-use dray_api::Timestamp;
 use dray_api::{Admitted, MissAnswer, ObstacleAnswer, ReasonWord, Request};
 use dray_core::units::human;
 use dray_core::{End, Error, ErrorKind, Time};
@@ -233,9 +232,18 @@ impl<'a> Names<'a> {
         }
     }
 
-    pub(super) fn miss(&self, miss: &Miss, deadline: Option<Timestamp>) -> MissAnswer {
-        let earliest = miss.earliest.map(settled);
-        let cause = match &miss.cause {
+    pub(super) fn miss(&self, miss: &Miss, held: &PromisedTransfer, now: Time) -> MissAnswer {
+        let deadline = held.promise.deadline;
+        let interrupted = held.interruptions.cause(miss.earliest, deadline, now);
+        MissAnswer {
+            cause: interrupted.unwrap_or_else(|| self.cause(miss)),
+            deadline,
+            earliest_finish: miss.earliest.map(settled),
+        }
+    }
+
+    fn cause(&self, miss: &Miss) -> String {
+        match &miss.cause {
             Cause::Resource(id, others) => format!(
                 "{} no longer suffices for all promises: the endpoint breaks this promise, and \
                     keeps the promises of {} other transfers",
@@ -246,11 +254,6 @@ impl<'a> Names<'a> {
                 because the other endpoint, a disk or the files are slow"
                 .to_owned(),
             _ => "the deadline, or the end of the time with a promised rate, has passed".to_owned(),
-        };
-        MissAnswer {
-            cause,
-            deadline,
-            earliest_finish: earliest,
         }
     }
 }

@@ -16,7 +16,7 @@ impl Promises {
     }
 
     /// Replaces all promises by the stored ones. Transfers that still have a promise keep their
-    /// rates, misses and measured use.
+    /// rates, misses, interruptions and measured use.
     pub fn restore(&self, kept: Vec<(Promise, Ask<'_>)>, measured: Option<u64>, now: Timestamp) {
         let mut state = self.state();
         let state = &mut *state;
@@ -43,7 +43,14 @@ impl Promises {
                 wish.resources.push(id);
             }
             state.broker.restore([wish]);
+            let key = TransferKey(promise.key);
             state.hold(ask.owner, promise);
+            let old = before.get(&key);
+            if let (Some(held), Some(old)) = (state.held.get_mut(&key), old)
+                && held.id == old.id
+            {
+                held.interruptions = old.interruptions;
+            }
         }
         state.forget_all_but_held(&before);
         // Plan now: the dispatcher must know before the first round which transfers the plan moves.

@@ -200,7 +200,7 @@ impl Promises {
         let mut misses: Vec<(TransferKey, MissAnswer)> = Vec::new();
         for miss in &rates.misses {
             if let Some(held) = state.held.get(&miss.key) {
-                misses.push((miss.key, names.miss(miss, held.promise.deadline)));
+                misses.push((miss.key, names.miss(miss, held, state.at)));
             }
         }
         state.add_unseated(&mut misses);
@@ -252,7 +252,7 @@ impl BrokerState {
                     self.broker.set_use(key, bound.map(BytesPerSecond));
                     self.is_changed = true;
                 }
-                self.progress(key, one);
+                self.progress(key, one, at);
             }
             uses.insert(one.session, used);
         }
@@ -304,7 +304,7 @@ impl BrokerState {
         }
     }
 
-    fn progress(&mut self, key: TransferKey, seen: &SessionProgress<'_>) {
+    fn progress(&mut self, key: TransferKey, seen: &SessionProgress<'_>, at: Time) {
         let Some(held) = self.held.get_mut(&key) else {
             return;
         };
@@ -313,6 +313,9 @@ impl BrokerState {
         {
             held.bytes = Some(listed);
             self.is_changed = true;
+        }
+        if seen.moved > 0 {
+            self.is_changed |= held.interruptions.moves(seen.session, at);
         }
         if let Some(bytes) = held.bytes {
             self.broker.progress(key, bytes.saturating_sub(seen.done));

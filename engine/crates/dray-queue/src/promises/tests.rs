@@ -1,5 +1,6 @@
 //! Tests of promises, planned rates and reports of missed promises.
 
+mod interrupted;
 mod measured;
 
 use super::{

@@ -254,7 +254,15 @@ pub(super) fn load(connection: &Connection, promises: &Promises) -> Result<()> {
         .map(|(promise, row)| Ok((promise.clone(), ask(row)?)));
     let held = held.collect::<Result<Vec<_>>>()?;
     promises.restore(held, measured, clock::now());
+    rows.iter().for_each(|(_, row)| interrupted(promises, row));
     Ok(())
+}
+
+/// Records the interruption of a transfer with its promise.
+pub(super) fn interrupted(promises: &Promises, row: &Row) {
+    if let Some(since) = row.counters.interrupted_since {
+        promises.interrupted(key(row), since);
+    }
 }
 
 impl Queue {

@@ -10,7 +10,7 @@ use super::row::{Row, SELECT, rows};
 use super::sqlite::{json, sql};
 use super::states::{Command, EndKind, Verdict, Wish, after_break, after_turned_away};
 use super::submit::unasked;
-use super::{Queue, not_found, receipts};
+use super::{Queue, not_found, promised, receipts};
 use crate::clock;
 use dray_api::{RateLimitAnswer, Request, RetryWish, Route, State, Timestamp};
 use dray_core::lock::LockExt;
@@ -194,6 +194,7 @@ impl Queue {
             let kind = settle(&mut row, ending, retry, now);
             if kind == EndKind::Again {
                 receipts::broke(connection, &row, row.error.as_ref(), now)?;
+                promised::interrupted(&effects.promises, &row);
             }
             apply(connection, effects, &mut row, Command::End(kind), now)?;
             Ok(Some(row.standing.state))
