@@ -107,7 +107,7 @@ def pages(chromium: Browser, site: Endpoint) -> Iterator[str]:
         chromium.wait_text("Average rate")
         yield f"transfer-{id}"
     chromium.run(go, "#/site")
-    chromium.wait_text("Connected")
+    chromium.wait_text("Running sessions")
     chromium.wait("/\\d ms/.test(document.body.innerText)")
     yield "site"
     chromium.run(go, "#/new")

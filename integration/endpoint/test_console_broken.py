@@ -66,7 +66,7 @@ def test_a_folder_is_copied_by_its_deadline_although_the_destination_is_killed(
     chromium.click(f"{destination} form.peer button")
     chromium.type_text(f"{destination} input[name=name]", "inbox")
     chromium.click(f"{destination} form:last-of-type button")
-    chromium.wait_text(f"The copies go into dray://{far.address}/store/inbox/")
+    chromium.wait_text("The copies go into bee: /store/inbox/")
     chromium.wait_text("4 files, 64.0 MiB")
     chromium.click(".order .deadline button:nth-of-type(1)")
     chromium.wait_text("The endpoint can promise the deadline.")

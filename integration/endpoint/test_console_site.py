@@ -131,7 +131,7 @@ def test_the_site_shows_targets_tiers_promises_and_owners(
     chromium.resize(1280, 800)
     # A link of a promise opens the transfer.
     chromium.click("a[href='#/transfers/promised0']")
-    chromium.wait_text("The endpoint has promised this transfer.")
+    chromium.wait_text("The endpoint promises that the transfer ends before its deadline.")
     assert chromium.complaints() == []
 
 

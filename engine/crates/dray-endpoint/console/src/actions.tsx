@@ -5,7 +5,8 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { asCallError, type Api, type CallError } from "./api";
 import { DeadlineField } from "./deadline";
 import { absolute, local } from "./format";
-import { Alert } from "./parts";
+import { titleOf, type Names } from "./names";
+import { Alert, Name } from "./parts";
 import { text } from "./strings";
 import { isLive, type Patch, type Transfer } from "./types";
 
@@ -14,6 +15,7 @@ const MIB = 1024 * 1024;
 interface Props {
   api: Api;
   transfer: Transfer;
+  names: Names;
   put: (transfer: Transfer) => void;
   expired: () => void;
 }
@@ -21,11 +23,12 @@ interface Props {
 type Run = (call: () => Promise<Transfer>) => Promise<void>;
 
 interface CancelProps {
-  transfer: Transfer;
+  /** The route of the transfer. */
+  title: string;
   confirm: (purge: boolean) => void;
 }
 
-function Cancel({ transfer, confirm }: CancelProps): JSX.Element {
+function Cancel({ title, confirm }: CancelProps): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const [isPurging, setPurging] = useState(false);
   return (
@@ -34,7 +37,7 @@ function Cancel({ transfer, confirm }: CancelProps): JSX.Element {
         {text.act.cancel}
       </button>
       <dialog ref={dialog} aria-labelledby="cancel-question">
-        <h2 id="cancel-question">{text.act.cancelQuestion(transfer.id)}</h2>
+        <h2 id="cancel-question"><Name of={text.act.cancelQuestion(title)} /></h2>
         <p>{text.act.cancelKeeps}</p>
         <label class="check">
           <input
@@ -140,7 +143,7 @@ function Offered({ error, accept }: OfferedProps): JSX.Element | null {
   );
 }
 
-export function Actions({ api, transfer, put, expired }: Props): JSX.Element {
+export function Actions({ api, transfer, names, put, expired }: Props): JSX.Element {
   const [error, setError] = useState<CallError | null>(null);
   const [said, setSaid] = useState("");
   const [isBusy, setBusy] = useState(false);
@@ -186,7 +189,7 @@ export function Actions({ api, transfer, put, expired }: Props): JSX.Element {
         )}
         {!isEnded && (
           <Cancel
-            transfer={transfer}
+            title={titleOf(transfer, names)}
             confirm={(purge) => void run(() => api.cancel(id, purge))}
           />
         )}

@@ -21,6 +21,7 @@ import type {
   Target,
   Tier,
   Transfer,
+  TransferLog,
 } from "./types";
 
 /** A refused call, or an endpoint that does not answer. */
@@ -260,6 +261,13 @@ export class Api {
 
   liveFiles(id: string): Promise<LiveFiles> {
     return this.#get(`${one(id)}/live`);
+  }
+
+  /** Returns a page of the object log of a transfer. */
+  log(id: string, cursor: string | null): Promise<TransferLog> {
+    const query = new URLSearchParams({ limit: "100" });
+    if (cursor !== null) query.set("cursor", cursor);
+    return this.#get(`${one(id)}/log?${query}`);
   }
 
   /** Returns the signed receipt of a transfer, with its list of files. */

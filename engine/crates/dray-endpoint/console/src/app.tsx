@@ -120,17 +120,40 @@ function View({ api, endpoint, store, hash, expired }: ViewProps): JSX.Element {
     last.current = hash;
   }, [hash]);
   if (id !== null) {
-    return <Show key={id} api={api} store={store} names={names} id={id} expired={expired} />;
+    return (
+      <Show
+        key={id}
+        api={api}
+        store={store}
+        names={names}
+        tries={endpoint.retry.tries}
+        id={id}
+        expired={expired}
+      />
+    );
   }
-  if (hash === "#/site") return <Site api={api} roots={endpoint.roots} expired={expired} />;
+  if (hash === "#/site") {
+    return (
+      <Site api={api} store={store} names={names} roots={endpoint.roots} expired={expired} />
+    );
+  }
   if (hash === "#/new") {
     const put = (transfer: Transfer): void => store.put(transfer);
     return (
-      <New api={api} peers={peers} roots={endpoint.roots} put={put} expired={expired} />
+      <New
+        api={api}
+        peers={peers}
+        names={names}
+        roots={endpoint.roots}
+        put={put}
+        expired={expired}
+      />
     );
   }
   const canCopy = peers.known.length > 0 || endpoint.roots.some((root) => root.write);
-  return <List store={store} names={names} canCopy={canCopy} />;
+  return (
+    <List api={api} store={store} names={names} canCopy={canCopy} expired={expired} />
+  );
 }
 
 function App(): JSX.Element | null {

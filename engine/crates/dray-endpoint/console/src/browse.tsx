@@ -289,7 +289,7 @@ function Entries(props: PaneProps): JSX.Element {
           <thead>
             <tr>
               {words.columns.map((each, at) => (
-                <th key={each} scope="col" class={at === 1 ? "number" : ""}>
+                <th key={each} scope="col" class={["", "number", "when"][at]}>
                   {each}
                 </th>
               ))}

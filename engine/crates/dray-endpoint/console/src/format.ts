@@ -50,6 +50,11 @@ export function brief(when: string): string {
     : date.toLocaleString(undefined, { dateStyle: "short", timeStyle: "short" });
 }
 
+const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hour12: false });
+
+/** The time of day of a number of seconds since 1970, for axes. */
+export const clock = (seconds: number): string => CLOCK.format(1000 * seconds);
+
 /** The value of a `datetime-local` field, in the reader's time zone. */
 export function local(when: string | null | undefined): string {
   if (!when) return "";

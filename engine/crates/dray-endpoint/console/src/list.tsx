@@ -3,43 +3,54 @@
 
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { absolute, rate, relative, visible } from "./format";
+import type { Api } from "./api";
+import { rate, visible } from "./format";
 import { useNarrow, useNow, useStore } from "./hooks";
+import { Incoming } from "./incoming";
 import { labelOf, routeOf, type Names } from "./names";
-import { Alert, Mark, Name, Progress, link } from "./parts";
+import { Alert, Mark, Name, Progress, When, link } from "./parts";
 import type { Store } from "./store";
 import * as strings from "./strings";
 import { isInterrupted, isLive, type State, type Transfer } from "./types";
+import { verdictOf } from "./verdict";
 
 const { text } = strings;
 
 /** Heights of a row in pixels; app.css sets the same heights. */
 const ROW_HEIGHT = 56;
-const ROW_HEIGHT_NARROW = 108;
+const ROW_HEIGHT_NARROW = 128;
 /** Rows that are drawn above and below the rows in view. */
 const MARGIN = 8;
 const DRAW_PAUSE_MS = 250;
 const STATES = Object.keys(strings.state) as State[];
 const CLASSES = ["realtime", "deadline", "background"];
 
+/** The searched words of each request. An update of the counters keeps the request. */
+const words = new WeakMap<Transfer["request"], string>();
+
 function searched(transfer: Transfer): string {
-  const { sources, destination, labels, activity } = transfer.request;
+  const { request } = transfer;
+  const known = words.get(request);
+  if (known !== undefined) return known;
+  const { sources, destination, labels, activity } = request;
   const urls = [...sources.map((source) => source.url), destination.url];
   const marks = Object.entries(labels ?? {}).map(([key, value]) => `${key}:${value}`);
-  return [transfer.id, transfer.owner, activity ?? "", ...urls, ...marks].join("\n").toLowerCase();
+  const all = [transfer.id, transfer.owner, activity ?? "", ...urls, ...marks].join("\n");
+  words.set(request, all.toLowerCase());
+  return all.toLowerCase();
 }
 
 /** Returns the rows to show in their order, and the number of rows without the search. */
 function chosen(store: Store, search: string): [Transfer[], number] {
-  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  const wanted = search.toLowerCase().split(/\s+/).filter(Boolean);
   const found: Transfer[] = [];
   let loaded = 0;
   for (const transfer of store.rows.values()) {
     if (!store.has(transfer)) continue;
     loaded += 1;
-    if (words.length > 0) {
+    if (wanted.length > 0) {
       const all = searched(transfer);
-      if (!words.every((word) => all.includes(word))) continue;
+      if (!wanted.every((word) => all.includes(word))) continue;
     }
     found.push(transfer);
   }
@@ -51,20 +62,33 @@ function chosen(store: Store, search: string): [Transfer[], number] {
   return [found, loaded];
 }
 
-function Finish({ of, now }: { of: Transfer; now: number }): JSX.Element {
-  if (of.miss) return <strong class="bad">{text.list.miss}</strong>;
+interface TimeProps {
+  of: Transfer;
+  now: number;
+}
+
+function Finish({ of, now }: TimeProps): JSX.Element {
+  const at = of.ended_at ?? (isInterrupted(of) ? null : of.eta);
+  if (at) return <When at={at} now={now} />;
+  const isMeasuring = of.state === "active" && !isInterrupted(of) && !of.held;
+  return <>{isMeasuring ? text.list.measuring : "–"}</>;
+}
+
+function Deadline({ of, now }: TimeProps): JSX.Element {
   const { deadline } = of.request;
-  const eta = isInterrupted(of) ? null : of.eta;
-  const [at, say] = of.ended_at
-    ? [of.ended_at, text.list.ended]
-    : eta
-      ? [eta, text.list.ends]
-      : [deadline, text.list.due];
-  if (!at) return <span>{of.state === "active" ? text.list.measuring : "–"}</span>;
+  const verdict = verdictOf(of, now);
+  if (!deadline) return <>–</>;
+  if (verdict === null || verdict === "open") return <When at={deadline} now={now} />;
+  if (verdict === "kept") return <>{strings.verdict.kept}</>;
   return (
-    <time dateTime={at} title={absolute(at)}>
-      {say(relative(at, now))}
-    </time>
+    <>
+      {isLive(of.state) && (
+        <>
+          <When at={deadline} now={now} />{" "}
+        </>
+      )}
+      <strong class="bad">{strings.verdict[verdict]}</strong>
+    </>
   );
 }
 
@@ -108,8 +132,11 @@ function Row({ transfer, names, index, top, now }: RowProps): JSX.Element {
       <span role="cell" class="number">
         {rate(isLive(transfer.state) ? transfer.rate.now : transfer.rate.mean || null)}
       </span>
-      <span role="cell">
+      <span role="cell" class="time" data-name={text.list.columns.finish}>
         <Finish of={transfer} now={now} />
+      </span>
+      <span role="cell" class="time" data-name={text.list.columns.deadline}>
+        <Deadline of={transfer} now={now} />
       </span>
       <span role="cell">
         <Name of={transfer.owner} />
@@ -195,10 +222,12 @@ function moveFocus(event: KeyboardEvent, height: number): void {
 }
 
 interface Props {
+  api: Api;
   store: Store;
   names: Names;
   /** True if the caller may write to a root. */
   canCopy: boolean;
+  expired: () => void;
 }
 
 /** The first thing to do on a page without transfers. */
@@ -213,7 +242,7 @@ function Nothing({ hasAny, canCopy }: { hasAny: boolean; canCopy: boolean }): JS
   );
 }
 
-export function List({ store, names, canCopy }: Props): JSX.Element {
+export function List({ api, store, names, canCopy, expired }: Props): JSX.Element {
   const turn = useStore(store, DRAW_PAUSE_MS);
   const now = useNow(5);
   const height = useNarrow() ? ROW_HEIGHT_NARROW : ROW_HEIGHT;
@@ -253,6 +282,7 @@ export function List({ store, names, canCopy }: Props): JSX.Element {
       </div>
       <Filters store={store} search={search} setSearch={setSearch} />
       <Alert error={store.error} />
+      <Incoming api={api} names={names} expired={expired} />
       <p class="hint" role="status">
         {store.isLoading && store.rows.size === 0
           ? text.list.loading

@@ -3,17 +3,34 @@
 import type { JSX } from "preact";
 import { absolute, bytes, count, rate, relative } from "./format";
 import { useNow } from "./hooks";
-import { Bar, Cut, Name, Section, Span, Table, When, link } from "./parts";
+import { nameOf, titleOf, type Names } from "./names";
+import { Bar, Cut, Measured, Name, Section, Span, Table, When, link } from "./parts";
+import type { Rated } from "./rates";
 import * as strings from "./strings";
-import type { Promised, Session } from "./types";
+import type { Promised, Transfer } from "./types";
 
 const { text } = strings;
 
 const ROWS_MAX = 50;
 
-/** A session with its rate since the last answer; null before the second answer. */
-export interface Rated extends Session {
-  rate: number | null;
+/** The transfers and the endpoints that the page can name. */
+interface Known {
+  transfers: ReadonlyMap<string, Transfer>;
+  names: Names;
+}
+
+/** The route of a transfer, with a link to its page; the id if the page knows no more. */
+function Route({ id, known }: { id: string; known: Known }): JSX.Element {
+  const transfer = known.transfers.get(id);
+  if (!transfer) return <a href={link(id)}>{id}</a>;
+  return (
+    <>
+      <a href={link(id)}>
+        <Name of={titleOf(transfer, known.names)} />
+      </a>
+      <small class="hint id">{id}</small>
+    </>
+  );
 }
 
 interface LineProps {
@@ -37,7 +54,13 @@ function Hidden({ note, of }: { note: (of: number) => string; of: number }): JSX
   return of > 0 ? <p class="hint">{note(of)}</p> : null;
 }
 
-export function Promises(props: { promises: Promised[]; hidden: number }): JSX.Element {
+interface PromisesProps {
+  promises: Promised[];
+  hidden: number;
+  known: Known;
+}
+
+export function Promises(props: PromisesProps): JSX.Element {
   const words = text.site.promises;
   const now = useNow(1);
   const shown = props.promises.slice(0, ROWS_MAX);
@@ -47,13 +70,13 @@ export function Promises(props: { promises: Promised[]; hidden: number }): JSX.E
   const rows = shown.map((each) => ({
     key: each.transfer,
     cells: [
-      <a href={link(each.transfer)}>{each.transfer}</a>,
+      <Route id={each.transfer} known={props.known} />,
       <Name of={each.owner} />,
       <Line of={each} now={now} last={last} />,
       each.deadline ? (
         <span class={each.miss ? "bad" : ""}>
           <When at={each.deadline} now={now} />
-          {each.miss && <> ({text.list.miss})</>}
+          {each.miss && <> ({strings.verdict.missing})</>}
         </span>
       ) : (
         text.show.noDeadline
@@ -78,37 +101,38 @@ export function Promises(props: { promises: Promised[]; hidden: number }): JSX.E
 
 interface Sum {
   sessions: number;
-  rate: number;
+  /** Null until the rate of a session is known. */
+  rate: number | null;
   granted: number | null;
 }
 
 function byOwner(sessions: Rated[]): [string, Sum][] {
   const sums = new Map<string, Sum>();
   for (const session of sessions) {
-    const sum = sums.get(session.owner) ?? { sessions: 0, rate: 0, granted: 0 };
+    const sum = sums.get(session.owner) ?? { sessions: 0, rate: null, granted: 0 };
     sum.sessions += 1;
-    sum.rate += session.rate ?? 0;
+    if (session.rate !== null) sum.rate = (sum.rate ?? 0) + session.rate;
     // One session without a limit makes the owner unlimited.
     const isLimited = sum.granted !== null && session.granted !== null;
     sum.granted = isLimited ? (sum.granted ?? 0) + (session.granted ?? 0) : null;
     sums.set(session.owner, sum);
   }
-  return [...sums].sort(([, a], [, b]) => b.rate - a.rate);
+  return [...sums].sort(([, a], [, b]) => (b.rate ?? 0) - (a.rate ?? 0));
 }
 
 export function Owners({ sessions }: { sessions: Rated[] }): JSX.Element {
   const words = text.site.owners;
   const sums = byOwner(sessions);
-  const all = sums.reduce((sum, [, each]) => sum + each.rate, 0);
+  const all = sums.reduce((sum, [, each]) => sum + (each.rate ?? 0), 0);
   const rows = sums.slice(0, ROWS_MAX).map(([owner, sum]) => {
-    const part = all > 0 ? sum.rate / all : 0;
+    const part = all > 0 ? (sum.rate ?? 0) / all : 0;
     return {
       key: owner,
       cells: [
         <Name of={owner} />,
         count(sum.sessions),
         <Bar part={part} label={words.label(`${Math.round(100 * part)} %`)} />,
-        rate(sum.rate),
+        <Measured rate={sum.rate} />,
         sum.granted === null ? text.show.unlimited : rate(sum.granted),
       ],
     };
@@ -125,34 +149,46 @@ export function Owners({ sessions }: { sessions: Rated[] }): JSX.Element {
   );
 }
 
-function OtherEnd({ of }: { of: Session }): JSX.Element {
+interface SessionsProps {
+  sessions: Rated[];
+  hidden: number;
+  known: Known;
+}
+
+/** The route of a session, as far as this endpoint knows it. */
+function Way({ of, known }: { of: Rated; known: Known }): JSX.Element {
+  if (of.is_own) return <Route id={of.transfer} known={known} />;
+  // The queue of this endpoint has no transfer that another endpoint drives.
+  const other = nameOf(of.peer ?? "", known.names);
+  const roots = of.roots.map((root) => `/${root}`).join(", ");
   return (
     <>
-      {strings.direction[of.direction]} {of.peer && <Name of={of.peer} />}
+      <Name of={text.site.sessions.route[of.direction](other, known.names.here, roots)} />
+      <small class="hint id">{of.transfer}</small>
     </>
   );
 }
 
-export function Sessions(props: { sessions: Rated[]; hidden: number }): JSX.Element {
+export function Sessions(props: SessionsProps): JSX.Element {
   const words = text.site.sessions;
+  const { here } = props.known.names;
   const rows = props.sessions.slice(0, ROWS_MAX).map((each, at) => ({
     key: `${at} ${each.transfer}`,
     cells: [
-      // The queue of this endpoint has no transfer that another end drives.
-      each.is_own ? <a href={link(each.transfer)}>{each.transfer}</a> : <Name of={each.transfer} />,
+      <Way of={each} known={props.known} />,
       <Name of={each.owner} />,
-      <OtherEnd of={each} />,
-      each.is_own ? words.here : words.there,
+      <Name of={each.is_own ? here : nameOf(each.peer ?? "", props.known.names)} />,
       text.show.of(bytes(each.moved), bytes(each.listed)),
+      <Measured rate={each.rate} />,
       each.held ? words.held : each.granted === null ? text.show.unlimited : rate(each.granted),
     ],
   }));
   return (
     <Section title={words.heading}>
       {rows.length === 0 ? (
-        <p>{text.site.owners.none}</p>
+        <p>{words.none}</p>
       ) : (
-        <Table columns={words.columns} rows={rows} label={words.heading} numbers={[5]} />
+        <Table columns={words.columns} rows={rows} label={words.heading} numbers={[4, 5]} />
       )}
       <Cut shown={rows.length} all={props.sessions.length} />
       <Hidden note={words.hidden} of={props.hidden} />

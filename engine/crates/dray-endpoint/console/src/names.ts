@@ -13,15 +13,24 @@ export interface Names {
 
 const FAR = /^dray:\/\/([^/]+)(\/.*)?$/;
 
-function endpointAt(address: string, { peers }: Names): string {
-  return peers.find((peer) => peer.address === address)?.name ?? address;
+const hostOf = (address: string): string => address.replace(/:\d+$/, "");
+
+/**
+ * Returns the name of an endpoint that has this address; without a name, the address. The address
+ * of an incoming session has no port, and may belong to several endpoints of a host.
+ */
+export function nameOf(address: string, { peers }: Names): string {
+  const exact = peers.find((peer) => peer.address === address);
+  if (exact) return exact.name;
+  const [first, ...others] = peers.filter((peer) => hostOf(peer.address) === address);
+  return first && others.length === 0 ? first.name : address;
 }
 
 /** Returns the name of the other endpoint of a transfer; null if there is none. */
 export function otherEnd({ request }: Transfer, names: Names): string | null {
   for (const { url } of [request.destination, ...request.sources]) {
     const address = FAR.exec(url)?.[1];
-    if (address !== undefined) return endpointAt(address, names);
+    if (address !== undefined) return nameOf(address, names);
   }
   return null;
 }
@@ -30,14 +39,14 @@ export function otherEnd({ request }: Transfer, names: Names): string | null {
 export function endsOf({ request }: Transfer, names: Names): { source: string; sink: string } {
   const end = (url: string | undefined): string => {
     const address = FAR.exec(url ?? "")?.[1];
-    return address === undefined ? names.here : endpointAt(address, names);
+    return address === undefined ? names.here : nameOf(address, names);
   };
   return { source: end(request.sources[0]?.url), sink: end(request.destination.url) };
 }
 
 function split(url: string, names: Names): [string, string] {
   const [, address, path] = FAR.exec(url) ?? [];
-  return address === undefined ? ["", url] : [`${endpointAt(address, names)}: `, path ?? "/"];
+  return address === undefined ? ["", url] : [`${nameOf(address, names)}: `, path ?? "/"];
 }
 
 /** Returns a short name of the sources, and the destination. */
@@ -49,6 +58,12 @@ export function routeOf({ request }: Transfer, names: Names): { from: string; to
     from: visible(text.list.sources(first, request.sources.length - 1)),
     to: visible(split(request.destination.url, names).join("")),
   };
+}
+
+/** Returns the route of a transfer in one line. */
+export function titleOf(transfer: Transfer, names: Names): string {
+  const { from, to } = routeOf(transfer, names);
+  return `${from} → ${to}`;
 }
 
 /** Returns the first label as text; an empty string without labels. */

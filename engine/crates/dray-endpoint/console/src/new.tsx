@@ -2,12 +2,14 @@
 // promise, and the start.
 
 import type { JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
-import { asCallError, type Api, type CallError } from "./api";
+import { useEffect, useState } from "preact/hooks";
+import type { Api } from "./api";
 import { NewFolder, Pane, type Choice } from "./browse";
+import { useCalls } from "./check";
 import { countFiles, isFolder, NOTHING, type Counted } from "./count";
 import { DeadlineField } from "./deadline";
 import { absolute, bytes, count, local, rate } from "./format";
+import type { Names } from "./names";
 import { Alert, Name, Offer, Section, link } from "./parts";
 import { EndpointChoice, type Peers } from "./peers";
 import { text } from "./strings";
@@ -16,11 +18,6 @@ import type { Admission, Draft, Entry, Far, Peer, Root, Transfer } from "./types
 const words = text.copy;
 
 const SOURCES_MAX = 256;
-/** Pause between the last change of the form and the check. */
-const CHECK_PAUSE_MS = 400;
-
-/** Interval of the checks of a request with a deadline. */
-const CHECK_AGAIN_MS = 10_000;
 
 /** Time that an accepted counter-offer adds to the earliest possible deadline. */
 const SLACK_MS = 30_000;
@@ -35,12 +32,6 @@ interface Settings {
 }
 
 const NO_SETTINGS: Settings = { deadline: "", rate: "", expected: "", isBestEffort: false };
-
-/** Returns an id that no earlier transfer has. */
-function freshId(): string {
-  const random = crypto.getRandomValues(new Uint8Array(12));
-  return `ui-${[...random].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
-}
 
 /** The chosen entries, the folder for the copies, and the endpoints of both. */
 interface Route {
@@ -192,81 +183,13 @@ function Decision({ of, hasDeadline, accept }: DecisionProps): JSX.Element {
   );
 }
 
-/** The answer to a check, with the request that was checked. */
-interface Checked {
-  id: string;
-  wanted: string;
-  decision: Admission;
-}
-
-interface Calls {
-  checked: Checked | null;
-  error: CallError | null;
-  isBusy: boolean;
-  start: (call: () => Promise<void>) => Promise<void>;
-}
-
-/** Checks the request after each change of it; null if the request is not complete. */
-function useCalls(api: Api, wanted: Draft | null, expired: () => void): Calls {
-  const [checked, setChecked] = useState<Checked | null>(null);
-  const [error, setError] = useState<CallError | null>(null);
-  const [isBusy, setBusy] = useState(false);
-  const [round, setRound] = useState(0);
-  const named = useRef({ key: "", id: "" });
-  const key = wanted && JSON.stringify(wanted);
-  const failed = (reason: unknown): void => {
-    const refused = asCallError(reason);
-    if (refused.code === 401) expired();
-    else setError(refused);
-  };
-  useEffect(() => setError(null), [key]);
-  useEffect(() => {
-    if (key === null || wanted === null) return undefined;
-    // A repeated start of the same request has the same id, so it starts no second transfer.
-    if (named.current.key !== key) named.current = { key, id: freshId() };
-    const { id } = named.current;
-    let isWanted = true;
-    let timer = 0;
-    const check = (): void => {
-      api.admission(wanted).then(
-        (decision) => {
-          if (!isWanted) return;
-          setChecked({ id, wanted: key, decision });
-          // The decision about a deadline changes with the time.
-          if (wanted.deadline) timer = window.setTimeout(check, CHECK_AGAIN_MS);
-        },
-        (reason) => isWanted && failed(reason),
-      );
-    };
-    timer = window.setTimeout(check, CHECK_PAUSE_MS);
-    return () => {
-      isWanted = false;
-      window.clearTimeout(timer);
-    };
-  }, [api, key, round]);
-  const start = async (call: () => Promise<void>): Promise<void> => {
-    setBusy(true);
-    setError(null);
-    try {
-      await call();
-    } catch (reason) {
-      failed(reason);
-      // The endpoint decided otherwise than in the check.
-      setChecked(null);
-      setRound((before) => before + 1);
-    }
-    setBusy(false);
-  };
-  // A check holds only for the request that it was made for.
-  return { checked: checked?.wanted === key ? checked : null, error, isBusy, start };
-}
-
 interface ChosenProps {
   route: Route;
+  here: string;
   counted: Counted;
 }
 
-function Chosen({ route, counted }: ChosenProps): JSX.Element {
+function Chosen({ route, here, counted }: ChosenProps): JSX.Element {
   const { sources, folder, fromFar, toFar, isClosed } = route;
   const size = words.counted(count(counted.files), bytes(counted.bytes), counted);
   return (
@@ -277,9 +200,9 @@ function Chosen({ route, counted }: ChosenProps): JSX.Element {
         {sources.length === 1 && <Name of={sources[0]?.path ?? ""} />}
         {sources.length === 1 && ")"}
         {sources.length > 0 && `: ${size}`}.{" "}
-        {!isClosed && <Name of={words.into(urlOf(toFar, `${folder}/`))} />}
+        {!isClosed && <Name of={words.into(toFar?.peer.name ?? here, `${folder}/`)} />}
       </p>
-      {fromFar && toFar && <p class="bad">{words.bothFar}</p>}
+      {fromFar && toFar && <p class="bad">{words.bothFar(here)}</p>}
       {sources.length > 1 && (
         <ul class="chosen" aria-label={words.source} tabIndex={0}>
           {sources.slice(0, SOURCES_MAX).map(({ path }) => (
@@ -309,13 +232,14 @@ function useCount(api: Api, { fromFar, sources }: Route): Counted {
 
 interface OrderProps {
   api: Api;
+  here: string;
   route: Route;
   clear: () => void;
   started: (transfer: Transfer) => void;
   expired: () => void;
 }
 
-function Order({ api, route, clear, started, expired }: OrderProps): JSX.Element {
+function Order({ api, here, route, clear, started, expired }: OrderProps): JSX.Element {
   const { sources, fromFar, toFar, isClosed } = route;
   const [settings, setSettings] = useState(NO_SETTINGS);
   const counted = useCount(api, route);
@@ -346,7 +270,7 @@ function Order({ api, route, clear, started, expired }: OrderProps): JSX.Element
           : "";
   return (
     <Section title={words.settings} kind="order">
-      <Chosen route={route} counted={counted} />
+      <Chosen route={route} here={here} counted={counted} />
       <Form
         settings={settings}
         counted={counted}
@@ -386,12 +310,13 @@ interface Side {
 interface Props {
   api: Api;
   peers: Peers;
+  names: Names;
   roots: Root[];
   put: (transfer: Transfer) => void;
   expired: () => void;
 }
 
-export function New({ api, peers, roots, put, expired }: Props): JSX.Element {
+export function New({ api, peers, names, roots, put, expired }: Props): JSX.Element {
   const first = `/${roots[0]?.name ?? ""}`;
   const writable = roots.find((root) => root.write && `/${root.name}` !== first);
   const [from, setFrom] = useState<Side>({ far: null, asked: null, path: first });
@@ -410,6 +335,7 @@ export function New({ api, peers, roots, put, expired }: Props): JSX.Element {
     <EndpointChoice
       api={api}
       peers={peers}
+      here={names.here}
       far={side.far}
       asked={side.asked}
       ask={(asked) => {
@@ -496,7 +422,14 @@ export function New({ api, peers, roots, put, expired }: Props): JSX.Element {
           <NewFolder api={api} far={to.far} path={to.path} made={made} />
         </Pane>
       </div>
-      <Order api={api} route={route} clear={clear} started={started} expired={expired} />
+      <Order
+        api={api}
+        here={names.here}
+        route={route}
+        clear={clear}
+        started={started}
+        expired={expired}
+      />
     </main>
   );
 }

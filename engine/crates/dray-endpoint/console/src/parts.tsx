@@ -20,6 +20,11 @@ export function TargetName({ of }: { of: string }): JSX.Element {
   return <span title={text.site.targets.deviceTitle}>{text.site.targets.device(device)}</span>;
 }
 
+/** A rate that the page computes from two answers. */
+export function Measured({ rate: value }: { rate: number | null }): JSX.Element {
+  return <>{value === null ? text.list.measuring : rate(value)}</>;
+}
+
 export function StateMark({ of }: { of: State }): JSX.Element {
   return <span class={`state ${of}`}>{strings.state[of]}</span>;
 }
@@ -61,8 +66,14 @@ export function Progress({ of }: { of: Transfer }): JSX.Element {
   );
 }
 
+interface ErrorProps {
+  of: ErrorParts;
+  /** A remedy for users of the page, instead of the remedy of the error. */
+  remedy?: string | null;
+}
+
 /** An error in parts: what failed, why, and what to do. */
-export function ErrorText({ of }: { of: ErrorParts }): JSX.Element {
+export function ErrorText({ of, remedy }: ErrorProps): JSX.Element {
   return (
     <div class="error">
       <p class="message">
@@ -75,7 +86,7 @@ export function ErrorText({ of }: { of: ErrorParts }): JSX.Element {
         </dd>
         <dt>{text.show.remedy}</dt>
         <dd>
-          <bdi>{visible(of.remedy || "–")}</bdi>
+          <bdi>{visible(remedy || of.remedy || "–")}</bdi>
         </dd>
       </dl>
       {of.admission && <Offer of={of.admission} />}

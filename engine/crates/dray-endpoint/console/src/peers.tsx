@@ -38,6 +38,7 @@ export function usePeers(api: Api): Peers {
 
 interface FormProps {
   peer: Peer;
+  here: string;
   /** True if the login has a token, which the peer may accept too. */
   hasToken: boolean;
   isBusy: boolean;
@@ -45,7 +46,7 @@ interface FormProps {
   enter: (token: string | null) => Promise<boolean>;
 }
 
-function ConnectForm({ peer, hasToken, isBusy, enter }: FormProps): JSX.Element {
+function ConnectForm({ peer, here, hasToken, isBusy, enter }: FormProps): JSX.Element {
   const field = useRef<HTMLInputElement>(null);
   const connect = async (token: string | null): Promise<void> => {
     if ((await enter(token)) || !field.current) return;
@@ -77,13 +78,13 @@ function ConnectForm({ peer, hasToken, isBusy, enter }: FormProps): JSX.Element 
           {words.connect}
         </button>
       </form>
-      <p class="hint">{words.peerHint}</p>
+      <p class="hint">{words.peerHint(peer.name, here)}</p>
       {hasToken && (
         <>
           <button class="own-token" disabled={isBusy} onClick={() => void connect(null)}>
             {words.ownToken}
           </button>
-          <p class="hint">{words.ownTokenHint(peer.name)}</p>
+          <p class="hint">{words.ownTokenHint(peer.name, here)}</p>
         </>
       )}
     </>
@@ -93,6 +94,8 @@ function ConnectForm({ peer, hasToken, isBusy, enter }: FormProps): JSX.Element 
 interface Props {
   api: Api;
   peers: Peers;
+  /** Name of the endpoint of the page. */
+  here: string;
   far: Far | null;
   /** The selected peer that is not connected yet. */
   asked: Peer | null;
@@ -102,7 +105,7 @@ interface Props {
 
 /** Chooses the endpoint of a pane. Asks for a token before the first call to a peer. */
 export function EndpointChoice(props: Props): JSX.Element | null {
-  const { api, peers, far, asked, ask, choose } = props;
+  const { api, peers, here, far, asked, ask, choose } = props;
   const [error, setError] = useState<CallError | null>(null);
   const [isBusy, setBusy] = useState(false);
   // The name of the peer that the user selected last. An answer about another peer is late.
@@ -142,7 +145,7 @@ export function EndpointChoice(props: Props): JSX.Element | null {
           value={asked?.name ?? far?.peer.name ?? ""}
           onChange={(event) => select(event.currentTarget.value)}
         >
-          <option value="">{words.here}</option>
+          <option value="">{words.here(here)}</option>
           {peers.known.map(({ name, address }) => (
             <option key={name} value={name}>
               {`${name} (${address})`}
@@ -154,6 +157,7 @@ export function EndpointChoice(props: Props): JSX.Element | null {
         <ConnectForm
           key={asked.name}
           peer={asked}
+          here={here}
           hasToken={api.hasToken}
           isBusy={isBusy}
           enter={(token) => enter(asked, token)}

@@ -12,10 +12,19 @@ const words = strings.text.show;
 /** Kinds of errors that mean that the other endpoint cannot be reached. */
 const UNREACHABLE: ReadonlySet<string> = new Set(["unreachable", "timed_out"]);
 
+/** Returns a remedy for users; null if the remedy of the error is already one. */
+export function remedyOf(of: Transfer, names: Names): string | null {
+  const other = otherEnd(of, names);
+  const isUnreachable = of.error !== null && UNREACHABLE.has(of.error.kind);
+  return isUnreachable && other !== null ? words.unreachableRemedy(other) : null;
+}
+
 interface Props {
   of: Transfer;
   now: number;
   names: Names;
+  /** Number of tries without new data after which the endpoint gives up. */
+  tries: number;
 }
 
 function nextTry(of: Transfer, now: number): string {
@@ -24,7 +33,7 @@ function nextTry(of: Transfer, now: number): string {
   return left > 0 ? words.nextTryIn(duration(left / 1000)) : words.tryingSoon;
 }
 
-function Interrupted({ of, now, names }: Props): JSX.Element {
+function Interrupted({ of, now, names, tries }: Props): JSX.Element {
   const since = of.interrupted_since ?? "";
   const ago = duration(Math.max(0, (now - Date.parse(since)) / 1000));
   const other = otherEnd(of, names);
@@ -44,7 +53,7 @@ function Interrupted({ of, now, names }: Props): JSX.Element {
         </p>
         <p>{words.keptBytes(bytes(of.bytes.durable))}</p>
         <p>{nextTry(of, now)}</p>
-        <p class="hint">{words.giveUp}</p>
+        <p class="hint">{words.giveUp(of.request.retry?.tries ?? tries)}</p>
         {of.error && (
           <dl>
             <Fact name={words.cause}>
@@ -72,7 +81,7 @@ function rateLimit(of: Transfer, names: Names): { cause: string; remedy: string 
     : { cause: strings.otherLimit.cause(other), remedy: strings.otherLimit.remedy(other) };
 }
 
-function Bottleneck({ of, names }: Props): JSX.Element {
+function Bottleneck({ of, names }: Pick<Props, "of" | "names">): JSX.Element {
   const stage = of.bottleneck;
   const { source, sink } = endsOf(of, names);
   const found =

@@ -1,19 +1,22 @@
 // The site: roots, storage targets, tiers, promises, owners, and sessions.
 
 import type { JSX } from "preact";
-import { useCallback, useRef } from "preact/hooks";
+import { useCallback, useMemo } from "preact/hooks";
 import type { Api } from "./api";
 import { bytes, count } from "./format";
 import { usePoll } from "./hooks";
-import { Owners, Promises, Sessions, type Rated } from "./load";
+import { Owners, Promises, Sessions } from "./load";
+import type { Names } from "./names";
 import { Bar, Cut, Failed, Name, Section, Table, TargetName } from "./parts";
+import { useLoad } from "./rates";
+import type { Store } from "./store";
 import * as strings from "./strings";
 import { Tiers } from "./tiers";
-import { SEVERITY, type Load, type Root, type Session, type Space, type Target } from "./types";
+import { useTransfers } from "./transfers";
+import { SEVERITY, type Root, type Space, type Target } from "./types";
 
 const { text } = strings;
 
-const LOAD_SECONDS = 2;
 const TARGETS_SECONDS = 2;
 const SPACE_SECONDS = 30;
 /** Maximum number of rows of a table. The endpoint may have thousands of targets. */
@@ -21,10 +24,15 @@ const ROWS_MAX = 100;
 /** Each root costs one call, which occupies a slot for storage calls. */
 const ROOTS_MAX = 32;
 
-interface Props {
+interface RootsProps {
   api: Api;
   roots: Root[];
   expired: () => void;
+}
+
+interface Props extends RootsProps {
+  store: Store;
+  names: Names;
 }
 
 function rights({ read, write, stage }: Root): string {
@@ -33,7 +41,7 @@ function rights({ read, write, stage }: Root): string {
   return held.join(", ") || text.site.roots.noRights;
 }
 
-function Roots({ api, roots, expired }: Props): JSX.Element {
+function Roots({ api, roots, expired }: RootsProps): JSX.Element {
   const read = useCallback(async () => {
     const found = new Map<string, Space | null>();
     // One after the other: a hanging root must not occupy all slots of the caller.
@@ -80,7 +88,7 @@ function worse(a: Target, b: Target): number {
 
 const millis = (seconds: number): string => (1000 * seconds).toFixed(seconds < 0.01 ? 1 : 0);
 
-function Targets({ api, expired }: Props): JSX.Element {
+function Targets({ api, expired }: Pick<Props, "api" | "expired">): JSX.Element {
   const read = useCallback(() => api.targets(), [api]);
   const { value, error } = usePoll(read, TARGETS_SECONDS, expired);
   const all = [...(value ?? [])].sort(worse);
@@ -120,49 +128,29 @@ function Targets({ api, expired }: Props): JSX.Element {
   );
 }
 
-const identity = (session: Session): string =>
-  JSON.stringify([session.transfer, session.direction, session.peer, session.is_own]);
-
-/** Adds the rate of each session since the answer before. */
-function useRates(): (load: Load) => Rated[] {
-  const last = useRef(new Map<string, { moved: number; at: number }>());
-  return useCallback((load: Load) => {
-    const at = performance.now();
-    const before = last.current;
-    last.current = new Map();
-    return load.sessions.map((session) => {
-      const key = identity(session);
-      const known = before.get(key);
-      last.current.set(key, { moved: session.moved, at });
-      const seconds = known ? (at - known.at) / 1000 : 0;
-      // A new session of the transfer counts from 0 again.
-      const isComparable = known && seconds > 0 && session.moved >= known.moved;
-      return { ...session, rate: isComparable ? (session.moved - known.moved) / seconds : null };
-    });
-  }, []);
-}
-
 export function Site(props: Props): JSX.Element {
-  const { api, expired } = props;
-  const rated = useRates();
-  const read = useCallback(async () => {
-    const load = await api.load();
-    return { ...load, sessions: rated(load) };
-  }, [api, rated]);
-  const { value, error } = usePoll(read, LOAD_SECONDS, expired);
+  const { api, store, names, roots, expired } = props;
+  const { value, error } = useLoad(api, expired);
+  // Only the queue of this endpoint knows the routes of transfers.
+  const ids = useMemo(() => {
+    const own = value?.sessions.filter((each) => each.is_own) ?? [];
+    return [...own, ...(value?.promises ?? [])].map(({ transfer }) => transfer);
+  }, [value]);
+  const transfers = useTransfers(api, store, ids);
+  const known = { transfers, names };
   return (
     <main id="content" class="show">
       <h1>{text.site.heading}</h1>
       <Failed error={error} />
       {!value && !error && <p>{text.site.loading}</p>}
       <div class="columns wide">
-        <Roots {...props} />
-        <Targets {...props} />
+        <Roots api={api} roots={roots} expired={expired} />
+        <Targets api={api} expired={expired} />
         {value && (
           <>
-            <Promises promises={value.promises} hidden={value.hidden.promises} />
+            <Promises promises={value.promises} hidden={value.hidden.promises} known={known} />
             <Owners sessions={value.sessions} />
-            <Sessions sessions={value.sessions} hidden={value.hidden.sessions} />
+            <Sessions sessions={value.sessions} hidden={value.hidden.sessions} known={known} />
           </>
         )}
         <Tiers api={api} expired={expired} />

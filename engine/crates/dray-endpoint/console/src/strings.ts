@@ -3,6 +3,7 @@
 import type {
   Direction,
   FileState,
+  LogVerdict,
   Pattern,
   RateLimit,
   Reason,
@@ -11,6 +12,7 @@ import type {
   TargetState,
   VersionState,
 } from "./types";
+import type { Verdict } from "./verdict";
 
 export const state: Record<State, string> = {
   queued: "queued",
@@ -25,7 +27,7 @@ export const state: Record<State, string> = {
 
 export const filter = {
   all: "All states",
-  live: "Live",
+  live: "Not ended",
   terminal: "Ended",
 };
 
@@ -131,13 +133,27 @@ export const otherLimit = {
   },
 };
 
+/** The relation of a transfer to its deadline, in the column of deadlines. */
+export const verdict: Record<Exclude<Verdict, "open">, string> = {
+  kept: "kept",
+  missed: "missed",
+  missing: "will be missed",
+  late: "missed at this rate",
+};
+
+export const logVerdict: Record<LogVerdict, string> = {
+  trusted: "continues",
+  not_trusted: "starts over",
+  refused: "refused",
+};
+
 export const reason: Record<Reason, string> = {
   not_before: "The start time of the transfer is in the future.",
   planned: "The transfer gets the rate that its promise needs.",
-  spare: "The transfer gets more than its promise needs, from unused rate.",
-  short: "The transfer gets less than its promise needs, because a resource provides less now.",
+  spare: "The transfer gets more than its promise needs, because other transfers leave rate unused.",
+  short: "The transfer gets less than its promise needs, because less rate is available than before.",
   ceiling: "The transfer gets the highest rate that it may use.",
-  suspended: "No rate is planned for the transfer now, and no unused rate is left.",
+  suspended: "The transfer waits now, because other transfers need all of the rate.",
 };
 
 export const fileState: Record<FileState, string> = {
@@ -153,10 +169,11 @@ export const target: Record<TargetState, string> = {
   stuck: "stuck",
 };
 
-export const direction: Record<Direction, string> = {
-  out: "to",
-  in: "from",
-  within: "within this endpoint",
+/** The route of a session that the page cannot name better. */
+const route: Record<Direction, (other: string, here: string, roots: string) => string> = {
+  out: (other, here, roots) => `${here}: ${roots} → ${other}`,
+  in: (other, here, roots) => `${other} → ${here}: ${roots}`,
+  within: (_, here, roots) => `${here}: ${roots}`,
 };
 
 export const pattern: Record<Pattern, string> = {
@@ -226,23 +243,38 @@ export const text = {
       progress: "Progress",
       rate: "Rate",
       finish: "End",
+      deadline: "Deadline",
       owner: "Owner",
     },
     sources: (first: string, more: number) => (more > 0 ? `${first} and ${more} more` : first),
-    miss: "will miss its deadline",
-    due: (when: string) => `due ${when}`,
-    ends: (when: string) => `ends ${when}`,
-    ended: (when: string) => `ended ${when}`,
+  },
+  incoming: {
+    heading: "Sessions that other endpoints started",
+    columns: ["Direction", "Other endpoint", "Root", "Files", "Data", "Rate", "Owner"],
+    incoming: "incoming",
+    outgoing: "outgoing",
+    into: (roots: string) => `into ${roots}`,
+    from: (roots: string) => `from ${roots}`,
+    hint:
+      "The other endpoint controls these sessions. Its console shows their promises, failures " +
+      "and ends.",
   },
   show: {
     back: "All transfers",
     missing: "There is no such transfer.",
     promise: "Promise",
-    kept: "The endpoint has promised this transfer.",
-    notPromised: "The endpoint has promised nothing for this transfer.",
+    kept: (hasDeadline: boolean) =>
+      hasDeadline
+        ? "The endpoint promises that the transfer ends before its deadline."
+        : "The endpoint promises the lowest rate of the transfer.",
+    notPromised: (hasDeadline: boolean) =>
+      hasDeadline
+        ? "The endpoint does not promise that the transfer ends before its deadline."
+        : "The transfer has no deadline, so the endpoint promises nothing.",
     deadline: "Deadline",
     inTime: "The transfer was done before its deadline.",
     late: "The transfer was not done before its deadline.",
+    passed: "The deadline has passed.",
     cancelledBefore: "The transfer was cancelled, so its deadline no longer applies.",
     willBeLate: "At the current rate, the transfer will end after its deadline.",
     promiseUnknown:
@@ -279,9 +311,12 @@ export const text = {
     nextTryIn: (duration: string) => `The endpoint tries again automatically in ${duration}.`,
     tryingNow: "The endpoint is trying again now.",
     tryingSoon: "The endpoint tries again automatically as soon as it has a free place.",
-    giveUp:
-      "After several tries without an answer the transfer fails. Retry then continues from the " +
-      "data that is safe.",
+    giveUp: (tries: number) =>
+      `The transfer fails after ${tries === 1 ? "1 try" : `${tries} consecutive tries`} without ` +
+      "new data. Retry then continues from the data that is safe.",
+    unreachableRemedy: (other: string) =>
+      `Ask the administrator of ${other} to check that this endpoint runs. Then press Retry: the ` +
+      "transfer continues from the data that is safe.",
     result: "Result",
     meanRate: "Average rate",
     took: "Duration",
@@ -296,10 +331,14 @@ export const text = {
     resumed: "Not sent again",
     rate: "Rate",
     granted: "Permitted rate",
-    grantedTitle: "The rate that this endpoint lets the transfer use now.",
+    grantedTitle: (here: string) => `The rate that ${here} lets the transfer use now.`,
     unlimited: "no limit",
     chart: "Rate while this page is open",
-    chartSummary: (now: string, highest: string) => `now ${now}, highest ${highest}`,
+    chartSummary: (now: string, highest: string, gaps: number) => {
+      const sum = `now ${now}, highest ${highest}`;
+      if (gaps === 0) return sum;
+      return `${sum}; ${gaps === 1 ? "1 gap" : `${gaps} gaps`} without a running session`;
+    },
     heat: "Objects by storage target",
     heatHint: (seconds: number) =>
       `An object is a piece of a file, for example 1 MiB; a storage target is a disk or a server. Each ` +
@@ -324,14 +363,12 @@ export const text = {
     started: "Started",
     ended: "Ended",
     nextTry: "Next try",
-    attempt: "Starts by users",
-    attemptTitle: "Number of attempts: the submission, and each Retry by a user.",
-    tries: "Starts by the endpoint",
-    triesTitle:
-      "Number of sessions in this attempt: the endpoint begins another session automatically " +
-      "after an interruption.",
+    attempt: "Attempts",
+    attemptTitle: "The first start, and each press of Retry.",
+    tries: "Tries in this attempt",
+    triesTitle: "After an interruption, the endpoint tries again automatically.",
     receipt: "Receipt",
-    receiptNumber: (sequence: number) => `number ${sequence} of this endpoint`,
+    receiptNumber: (sequence: number, here: string) => `number ${sequence} of ${here}`,
     receiptSave: "Save the receipt",
     labels: "Labels",
     purged: "The partial data was removed.",
@@ -354,6 +391,32 @@ export const text = {
       count === 1 ? "including 1 folder without a row" : `including ${shown} folders without a row`,
     failed: (count: string, size: string) => `${count} failed (${size})`,
   },
+  log: {
+    heading: "Object log",
+    hint:
+      "The destination logs which parts of unfinished files are safe. After an interruption, only " +
+      "the other parts are sent.",
+    read: "Read the log",
+    again: "Read the log again",
+    more: "Show more files",
+    none: "The destination has no log of this transfer: no file is unfinished.",
+    elsewhere: (endpoint: string) =>
+      `The log is at ${endpoint}, in the folder .dray-log of the destination. The command ` +
+      "`dray log explain` prints the log there.",
+    place: "Log file",
+    form: "Form",
+    formTitle: "The mechanism and the method by which the destination writes the log.",
+    formOf: (log: { form: string; is_async: boolean; has_sums: boolean }) =>
+      `${log.form}, written ${log.is_async ? "by a thread of its own" : "synchronously"}, ` +
+      `${log.has_sums ? "with" : "without"} checksums`,
+    holder: "Last written by transfer",
+    files: "Unfinished files",
+    size: "Size of the log",
+    columns: ["File", "Safe", "Next session", "Reason"],
+    trusted: (part: string, whole: string) => `${part} of ${whole}`,
+    range: (start: string, end: string) => `bytes ${start} to ${end}`,
+    moreRanges: (count: string) => `and ${count} more ranges`,
+  },
   site: {
     heading: "Site",
     old: "The numbers below are old, because the last call failed.",
@@ -371,7 +434,7 @@ export const text = {
     targets: {
       heading: "Storage targets",
       none: "No running transfer uses a storage target.",
-      columns: ["Target", "End", "State", "Sessions", "Objects", "Service time"],
+      columns: ["Target", "End", "State", "Sessions", "Objects under way", "Time for an object"],
       end: { source: "source", sink: "destination" },
       device: (number: string) => `disk ${number}`,
       deviceTitle:
@@ -413,7 +476,7 @@ export const text = {
       axis: (last: string) => `The time lines begin now and end ${last}.`,
       label: (start: string, deadline: string) => `must run from ${start}, due ${deadline}`,
       late: (cause: string, deadline: string) =>
-        `will miss its deadline, due ${deadline}; cause: ${cause}`,
+        `due ${deadline}, the deadline will be missed; cause: ${cause}`,
       rateOnly: (rate: string) => `at least ${rate}`,
       hidden: (count: number) =>
         count === 1 ? "1 promise is not shown." : `${count} promises are not shown.`,
@@ -425,11 +488,11 @@ export const text = {
       label: (part: string) => `${part} of the rate of these owners`,
     },
     sessions: {
-      heading: "Connected",
-      columns: ["Transfer", "Owner", "Other end", "Driven by", "Moved", "Permitted rate"],
-      here: "this endpoint",
-      there: "the other end",
-      held: "held",
+      heading: "Running sessions",
+      none: "No session is running that you may see.",
+      columns: ["Transfer", "Owner", "Controlled by", "Data", "Rate", "Permitted rate"],
+      route,
+      held: "held: other transfers go first",
       hidden: (count: number) =>
         count === 1 ? "1 session is not shown." : `${count} sessions are not shown.`,
     },
@@ -449,18 +512,17 @@ export const text = {
     source: "Source",
     destination: "Destination",
     endpoint: "Endpoint",
-    here: "this endpoint",
+    here: (name: string) => `${name} (this endpoint)`,
     peerToken: (name: string) => `Token for ${name}`,
-    peerHint:
-      "This endpoint passes the token on to the other endpoint, and does not keep it. The page " +
-      "keeps the token until you log out or reload. Use a token with few rights and a short " +
-      "lifetime.",
+    peerHint: (name: string, here: string) =>
+      `${here} passes the token on to ${name}, and does not keep it. The page keeps the token ` +
+      "until you log out or reload. Use a token with few rights and a short lifetime.",
     ownToken: "Use the token of my login",
-    ownTokenHint: (name: string) =>
+    ownTokenHint: (name: string, here: string) =>
       `This works if ${name} accepts the token with which you logged in. ${name} then sees the ` +
-      "token and could use it here, so press the button only if you trust that endpoint.",
+      `token and could use it at ${here}, so press the button only if you trust ${name}.`,
     connect: "Connect",
-    bothFar: "The source or the destination must be at this endpoint.",
+    bothFar: (here: string) => `The source or the destination must be at ${here}.`,
     root: "Root",
     path: "Path",
     open: "Open",
@@ -493,7 +555,7 @@ export const text = {
       return isRunning ? `counting, ${sum} so far` : `at least ${sum}`;
     },
     clear: "Clear the choice",
-    into: (folder: string) => `The copies go into ${folder}`,
+    into: (endpoint: string, folder: string) => `The copies go into ${endpoint}: ${folder}`,
     most: (count: number) => `A transfer has at most ${count} sources. Choose their folder instead.`,
     settings: "Settings",
     rateMax: "Highest rate (MiB/s)",
@@ -502,8 +564,8 @@ export const text = {
     sizeNeeded:
       "The endpoint promises a deadline only if it knows the size. Enter the size of the folders.",
     rateNeeded:
-      "The administrator of this endpoint has not set a rate, and without one the endpoint promises " +
-      "no deadline. You can start the transfer; the page of the transfer shows its estimated end.",
+      "The endpoint promises no deadlines, because its administrator has set no rate. You can start " +
+      "the transfer; the page of the transfer shows its estimated end.",
     bestEffort: "Start now, although the deadline cannot be promised",
     chooseFirst: "Choose at least one file or folder at the source.",
     connectFirst: "Connect to the other endpoint.",
@@ -522,7 +584,7 @@ export const text = {
     resume: "Resume",
     retry: "Retry",
     cancel: "Cancel the transfer",
-    cancelQuestion: (id: string) => `Cancel the transfer ${id}?`,
+    cancelQuestion: (route: string) => `Cancel the transfer ${route}?`,
     cancelKeeps:
       "The endpoint keeps the data that has arrived, so that a retry does not send it again.",
     purge: "Also remove the partial data",
@@ -533,7 +595,7 @@ export const text = {
     rateHint: "empty: no limit",
     change: "Change",
     changed: "The endpoint has accepted the change.",
-    nothing: "Nothing is changed.",
+    nothing: "You have changed nothing.",
     offer: (when: string) => `The earliest deadline that the endpoint can promise is ${when}.`,
     needs: (needed: string, available: string) =>
       `The request needs ${needed}; the endpoint can promise ${available}.`,

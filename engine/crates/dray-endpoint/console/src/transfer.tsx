@@ -8,13 +8,15 @@ import { RateChart } from "./chart";
 import { FilesUnderWay } from "./files";
 import { absolute, bytes, count, rate, relative } from "./format";
 import { Heat } from "./heat";
+import { ObjectLog } from "./log";
 import { useNow, useStore } from "./hooks";
 import { labelOf, routeOf, type Names } from "./names";
 import { Alert, ErrorText, Fact, Mark, Name, Progress, Section, When } from "./parts";
-import { Movement } from "./progress";
+import { Movement, remedyOf } from "./progress";
 import type { Store } from "./store";
 import * as strings from "./strings";
 import { isInterrupted, isLive, type PathError, type Transfer } from "./types";
+import { verdictOf } from "./verdict";
 
 const { text } = strings;
 
@@ -36,37 +38,28 @@ function Expected({ of, now }: { of: Transfer; now: number }): JSX.Element {
   return <>{of.files.listing_done ? text.show.measuring : text.show.listing}</>;
 }
 
-/** Returns true if the deadline of an unfinished transfer has passed, or comes before its end. */
-function isLateSoFar(of: Transfer, now: number): boolean {
-  const { deadline } = of.request;
-  if (!deadline || !isLive(of.state) || isInterrupted(of)) return false;
-  const end = of.eta_between?.early ?? of.eta;
-  return Date.parse(deadline) < Math.max(now, end ? Date.parse(end) : 0);
-}
-
 function Promised({ of, now }: { of: Transfer; now: number }): JSX.Element | null {
   const { deadline } = of.request;
   const isBroken = isInterrupted(of);
   const hasEnded = !isLive(of.state);
   if (hasEnded && !deadline) return null;
-  const isInTime =
-    of.state === "done" && Date.parse(of.ended_at ?? "") <= Date.parse(deadline ?? "");
+  const verdict = verdictOf(of, now);
   return (
     <Section title={text.show.promise}>
       {hasEnded ? (
         <p>
           {of.state === "cancelled"
             ? text.show.cancelledBefore
-            : isInTime
+            : verdict === "kept"
               ? text.show.inTime
               : text.show.late}
         </p>
       ) : (
-        <p>{of.promised ? text.show.kept : text.show.notPromised}</p>
+        <p>{(of.promised ? text.show.kept : text.show.notPromised)(deadline != null)}</p>
       )}
-      {!of.miss && isLateSoFar(of, now) && (
+      {!hasEnded && (verdict === "late" || verdict === "missed") && (
         <p class="bad" role="alert">
-          {text.show.willBeLate}
+          {verdict === "late" ? text.show.willBeLate : text.show.passed}
         </p>
       )}
       {of.miss && (
@@ -105,7 +98,7 @@ function Promised({ of, now }: { of: Transfer; now: number }): JSX.Element | nul
   );
 }
 
-function Counters({ of }: { of: Transfer }): JSX.Element {
+function Counters({ of, here }: { of: Transfer; here: string }): JSX.Element {
   const { files } = of;
   return (
     <Section title={text.show.progress}>
@@ -123,7 +116,7 @@ function Counters({ of }: { of: Transfer }): JSX.Element {
         {of.bytes.resumed > 0 && <Fact name={text.show.resumed}>{bytes(of.bytes.resumed)}</Fact>}
         {isLive(of.state) && <Fact name={text.show.rate}>{rate(of.rate.now)}</Fact>}
         {of.state === "active" && (
-          <Fact name={text.show.granted} title={text.show.grantedTitle}>
+          <Fact name={text.show.granted} title={text.show.grantedTitle(here)}>
             {of.rate.granted === null ? text.show.unlimited : rate(of.rate.granted)}
           </Fact>
         )}
@@ -133,7 +126,13 @@ function Counters({ of }: { of: Transfer }): JSX.Element {
   );
 }
 
-function Failures({ api, of }: { api: Api; of: Transfer }): JSX.Element {
+interface FailuresProps {
+  api: Api;
+  of: Transfer;
+  names: Names;
+}
+
+function Failures({ api, of, names }: FailuresProps): JSX.Element {
   const [read, setRead] = useState<PathError[] | null>(null);
   const [cursor, setCursor] = useState<string | null>(null);
   const [error, setError] = useState<CallError | null>(null);
@@ -161,7 +160,7 @@ function Failures({ api, of }: { api: Api; of: Transfer }): JSX.Element {
 
   return (
     <Section title={text.show.failures}>
-      {whole && <ErrorText of={whole} />}
+      {whole && <ErrorText of={whole} remedy={remedyOf(of, names)} />}
       {failures.length === 0 && !whole && <p>{text.show.noFailures}</p>}
       {hasMore && (
         <p class="hint">{text.show.firstFailures(failures.length, count(of.files.failed))}</p>
@@ -182,8 +181,15 @@ function Failures({ api, of }: { api: Api; of: Transfer }): JSX.Element {
   );
 }
 
+interface DetailsProps {
+  of: Transfer;
+  api: Api;
+  /** Name of the endpoint of the page. */
+  here: string;
+}
+
 /** The id of the signed receipt, and a button that saves the receipt as a file. */
-function Receipt({ of, api }: { of: Transfer; api: Api }): JSX.Element | null {
+function Receipt({ of, api, here }: DetailsProps): JSX.Element | null {
   const [error, setError] = useState<CallError | null>(null);
   const { receipt } = of;
   if (!receipt) return null;
@@ -202,7 +208,7 @@ function Receipt({ of, api }: { of: Transfer; api: Api }): JSX.Element | null {
   };
   return (
     <Fact name={text.show.receipt}>
-      <Name of={receipt.id} /> ({text.show.receiptNumber(receipt.sequence)}){" "}
+      <Name of={receipt.id} /> ({text.show.receiptNumber(receipt.sequence, here)}){" "}
       <button id="save-receipt" onClick={() => void save()}>
         {text.show.receiptSave}
       </button>
@@ -211,7 +217,7 @@ function Receipt({ of, api }: { of: Transfer; api: Api }): JSX.Element | null {
   );
 }
 
-function Details({ of, api }: { of: Transfer; api: Api }): JSX.Element {
+function Details({ of, api, here }: DetailsProps): JSX.Element {
   const labels = Object.entries(of.request.labels ?? {});
   const times: [string, string | null][] = [
     [text.show.submitted, of.submitted_at],
@@ -245,7 +251,7 @@ function Details({ of, api }: { of: Transfer; api: Api }): JSX.Element {
         <Fact name={text.show.tries} title={text.show.triesTitle}>
           {of.tries}
         </Fact>
-        <Receipt of={of} api={api} />
+        <Receipt of={of} api={api} here={here} />
         {labels.length > 0 && (
           <Fact name={text.show.labels}>
             {labels.map(([key, value]) => (
@@ -294,11 +300,13 @@ interface Props {
   api: Api;
   store: Store;
   names: Names;
+  /** Number of tries without new data after which the endpoint gives up. */
+  tries: number;
   id: string;
   expired: () => void;
 }
 
-export function Show({ api, store, names, id, expired }: Props): JSX.Element {
+export function Show({ api, store, names, tries, id, expired }: Props): JSX.Element {
   useStore(store, 250);
   const now = useNow(1);
   const [read, setRead] = useState<Transfer | null>(null);
@@ -359,11 +367,12 @@ export function Show({ api, store, names, id, expired }: Props): JSX.Element {
       {transfer && (
         <div class="columns">
           <Promised of={transfer} now={now} />
-          <Movement of={transfer} now={now} names={names} />
-          <Counters of={transfer} />
+          <Movement of={transfer} now={now} names={names} tries={tries} />
+          <Counters of={transfer} here={names.here} />
           <Actions
             api={api}
             transfer={transfer}
+            names={names}
             put={(each) => store.put(each)}
             expired={expired}
           />
@@ -371,8 +380,9 @@ export function Show({ api, store, names, id, expired }: Props): JSX.Element {
             <FilesUnderWay api={api} id={id} tries={transfer.tries} expired={expired} />
           )}
           {transfer.state === "active" && <Heat api={api} id={id} expired={expired} />}
-          <Failures api={api} of={transfer} />
-          <Details of={transfer} api={api} />
+          <Failures api={api} of={transfer} names={names} />
+          <ObjectLog api={api} of={transfer} names={names} />
+          <Details of={transfer} api={api} here={names.here} />
         </div>
       )}
     </main>

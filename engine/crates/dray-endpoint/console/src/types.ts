@@ -79,6 +79,7 @@ export interface Request {
   rate_max?: number | null;
   rate_min?: number | null;
   activity?: string | null;
+  retry?: { tries: number } | null;
   labels?: Record<string, string>;
 }
 
@@ -176,6 +177,7 @@ export interface Endpoint {
   name: string;
   version: string;
   roots: Root[];
+  retry: { tries: number };
   you: { principal: string; owner: string; administrator: boolean };
 }
 
@@ -226,6 +228,39 @@ export interface LiveFiles {
   folders: FolderSums[];
 }
 
+export type LogVerdict = "trusted" | "not_trusted" | "refused";
+
+/** An unfinished file in the object log of a transfer. */
+export interface LogFile {
+  path: string;
+  size: number;
+  bytes_logged: number;
+  bytes_trusted: number;
+  verdict: LogVerdict;
+  why: string;
+  trusted: { offset: number; length: number }[];
+  ranges_more: number;
+}
+
+export interface TransferLog {
+  /** Address of the endpoint that has the log; null for this endpoint. */
+  endpoint: string | null;
+  log: {
+    path: string;
+    form: string;
+    mechanism: string;
+    method: string;
+    is_async: boolean;
+    has_sums: boolean;
+    transfer: string;
+    files: number;
+    bytes: number;
+    damage: string | null;
+  } | null;
+  files: LogFile[];
+  next: string | null;
+}
+
 export type Direction = "out" | "in" | "within";
 
 export interface Session {
@@ -239,6 +274,8 @@ export interface Session {
   held: boolean;
   moved: number;
   listed: number;
+  files_done: number;
+  files_listed: number;
 }
 
 export interface Promised {
