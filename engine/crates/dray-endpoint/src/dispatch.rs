@@ -357,6 +357,7 @@ impl Dispatcher {
             let broken = Ending::Broken {
                 error: threads::refused(&error),
                 has_progressed: false,
+                is_whole: false,
                 source: None,
             };
             shared.write_down_here(&id, broken);

@@ -47,6 +47,7 @@ pub(super) fn ending(
                 false => error,
             },
             has_progressed,
+            is_whole: matches!(ended.ending, drive::Ending::Done { .. }),
             source: is_sources.then_some(if has_next { next } else { 0 }),
         }
     };

@@ -18,6 +18,8 @@ pub enum Ending {
         error: Error,
         /// True if the session made new data durable.
         has_progressed: bool,
+        /// True if the session processed all files, and some of them failed.
+        is_whole: bool,
         /// The source that the next session reads; `None` to keep the present one.
         source: Option<u32>,
     },
@@ -34,6 +36,16 @@ pub enum Ending {
 }
 
 impl Ending {
+    /// Returns true if the session processed all files, so that its counters are a verdict about
+    /// each of them.
+    pub(super) const fn is_whole(&self) -> bool {
+        match self {
+            Self::Done | Self::Incomplete | Self::Failed(_) => true,
+            Self::Broken { is_whole, .. } => *is_whole,
+            Self::TurnedAway { .. } | Self::Stopped => false,
+        }
+    }
+
     /// Returns the kind of the error with which the session ended.
     pub(super) const fn kind(&self) -> Option<ErrorKind> {
         match self {

@@ -80,7 +80,8 @@ impl Counters {
         let brought = base.files.done.saturating_sub(base.files.adopted);
         let adopted = self.files.adopted.saturating_sub(brought);
         self.files.adopted = adopted.max(base.files.adopted);
-        // A session that ended early has not found all durable data of the earlier sessions again.
+        // Until a session has inspected all files, it has not found all durable data of the earlier
+        // sessions again. `settled` drops these maxima.
         self.bytes.listed = self.bytes.listed.max(base.bytes.listed);
         self.bytes.durable = self.bytes.durable.max(base.bytes.durable);
         self.files.listed = self.files.listed.max(base.files.listed);
@@ -92,6 +93,25 @@ impl Counters {
         self.interrupted_since = base.interrupted_since.filter(|_| !has_moved);
         self
     }
+
+    /// Returns the counters of the attempt after `session`, which processed all files. The numbers
+    /// of listed, complete and durable data are those of this session alone: the session may have
+    /// found that data is lost which an earlier session reported as durable.
+    fn settled(mut self, session: &Self) -> Self {
+        (self.bytes.listed, self.bytes.durable) = (session.bytes.listed, session.bytes.durable);
+        (self.files.listed, self.files.done) = (session.files.listed, session.files.done);
+        self
+    }
+}
+
+/// The counters, failures and notices of an attempt at the end of a session.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) counters: Counters,
+    /// The counters if the session processed all files. `None` if it has not listed all files.
+    pub(super) settled: Option<Counters>,
+    pub(super) failures: Vec<PathError>,
+    pub(super) notices: Vec<String>,
 }
 
 /// A running transfer.
@@ -100,6 +120,8 @@ pub(super) struct Run {
     pub(super) owner: Arc<str>,
     pub(super) version: u64,
     base: Counters,
+    /// The counters that the session reported last.
+    session: Counters,
     pub(super) counters: Counters,
     pub(super) failures: Vec<PathError>,
     pub(super) notices: VecDeque<String>,
@@ -134,6 +156,7 @@ impl Run {
             owner,
             version,
             base,
+            session: Counters::default(),
             counters: base,
             failures,
             notices: notices.into(),
@@ -154,10 +177,15 @@ impl Run {
 
     /// Ends the counting of a session and returns the final counters, failures and notices. Later
     /// counts are dropped.
-    pub(super) fn end(&mut self) -> (Counters, Vec<PathError>, Vec<String>) {
+    pub(super) fn end(&mut self) -> Counted {
         (self.is_ended, self.is_dirty) = (true, false);
-        let notices = self.notices.iter().cloned().collect();
-        (self.counters, self.failures.clone(), notices)
+        let is_listed = self.session.files.listing_done;
+        Counted {
+            counters: self.counters,
+            settled: is_listed.then(|| self.counters.settled(&self.session)),
+            failures: self.failures.clone(),
+            notices: self.notices.iter().cloned().collect(),
+        }
     }
 
     pub(super) fn rates(&self) -> Rates {
@@ -279,7 +307,7 @@ impl Live {
         };
         run.sample(session.bytes.sent);
         let before = run.counters.bytes.sent;
-        run.counters = session.after(&run.base);
+        (run.session, run.counters) = (*session, session.after(&run.base));
         let (bytes, files) = (&session.bytes, &session.files);
         let parts = [
             bytes.sent,

@@ -178,8 +178,7 @@ impl Queue {
     pub fn ended(&self, id: &TransferId, ending: Ending) -> Result<Option<State>> {
         let wanted = id.to_string();
         let last = self.live.lock().get_mut(&wanted).map(super::live::Run::end);
-        let counters = last.as_ref().map(|(counters, ..)| *counters);
-        let (retry, kind) = (self.settings.retry, ending.kind());
+        let (retry, kind, is_whole) = (self.settings.retry, ending.kind(), ending.is_whole());
         let state = self.write(move |connection, effects| {
             let Some(mut row) = Row::find(connection, &wanted)? else {
                 return Ok(None);
@@ -187,23 +186,32 @@ impl Queue {
             if row.standing.state != State::Active {
                 return Ok(None);
             }
-            if let Some((counters, failures, notices)) = last {
-                (row.counters, row.failures, row.notices) = (counters, failures, notices);
+            let settled = last.as_ref().and_then(|last| last.settled);
+            if let Some(last) = last {
+                (row.counters, row.failures, row.notices) =
+                    (last.counters, last.failures, last.notices);
             }
             let now = clock::now();
             let kind = settle(&mut row, ending, retry, now);
             if kind == EndKind::Again {
+                // The maxima stay: the next session counts as progress only if it exceeds them, so
+                // a store that loses data in every session is not tried without limit.
                 receipts::broke(connection, &row, row.error.as_ref(), now)?;
                 promised::interrupted(&effects.promises, &row);
+            } else if let Some(settled) = settled.filter(|_| is_whole) {
+                row.counters = Counters {
+                    interrupted_since: row.counters.interrupted_since,
+                    ..settled
+                };
             }
             apply(connection, effects, &mut row, Command::End(kind), now)?;
-            Ok(Some(row.standing.state))
+            Ok(Some((row.standing.state, row.counters)))
         })?;
         self.live.lock().remove(id.as_str());
-        if let Some(state) = state {
-            self.tally.session_ended(kind, state, counters.as_ref());
+        if let Some((state, counters)) = &state {
+            self.tally.session_ended(kind, *state, counters);
         }
-        Ok(state)
+        Ok(state.map(|(state, _)| state))
     }
 
     /// Handles the transfers that were active or waiting when the last process ended: queues them,
@@ -534,6 +542,7 @@ fn end_of(row: &mut Row, ending: Ending, retry: RetryWish, now: Timestamp) -> En
             error,
             has_progressed,
             source,
+            is_whole: _,
         } => {
             let retry = row.request.retry.unwrap_or(retry);
             let verdict = after_break(

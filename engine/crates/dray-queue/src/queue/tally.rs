@@ -70,7 +70,7 @@ impl Tally {
         &self,
         error: Option<ErrorKind>,
         state: State,
-        counters: Option<&Counters>,
+        counters: &Counters,
     ) {
         if let Some(kind) = error {
             self.sessions_failed.add(kind);
@@ -78,7 +78,7 @@ impl Tally {
             self.retries
                 .fetch_add(u64::from(is_again), Ordering::Relaxed);
         }
-        if let (State::Done, Some(counters)) = (state, counters) {
+        if state == State::Done {
             self.bytes_resent
                 .fetch_add(resent(counters), Ordering::Relaxed);
         }

@@ -132,6 +132,7 @@ fn broken(has_progressed: bool) -> Ending {
     Ending::Broken {
         error: lost(),
         has_progressed,
+        is_whole: false,
         source: None,
     }
 }

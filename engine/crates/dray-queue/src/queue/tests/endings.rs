@@ -189,6 +189,76 @@ fn counters_never_decrease() {
     assert_eq!(queue.bytes_sent(), 107);
 }
 
+/// Returns the counters of a session that has listed three files with 30 bytes each.
+fn listed(files_done: u64, sent: u64, durable: u64) -> Counters {
+    let mut counters = Counters::default();
+    (counters.files.listed, counters.files.listing_done) = (3, true);
+    (counters.files.done, counters.files.failed) = (files_done, 3 - files_done);
+    (counters.bytes.listed, counters.bytes.sent) = (90, sent);
+    counters.bytes.durable = durable;
+    counters
+}
+
+#[test]
+fn the_last_session_decides_the_durable_bytes_of_an_ended_attempt() {
+    let alice = actor("alice");
+    let whole = Ending::Broken {
+        error: lost(),
+        has_progressed: false,
+        is_whole: true,
+        source: None,
+    };
+    for (ending, done, durable) in [
+        (Ending::Incomplete, 2, 60),
+        (Ending::Failed(lost()), 2, 60),
+        (whole, 2, 60),
+        (broken(false), 3, 90),
+        (Ending::Stopped, 3, 90),
+    ] {
+        let queue = queue();
+        let mut once = request("t");
+        once.retry = Some(dray_api::RetryWish {
+            tries: 0,
+            interval_seconds: 1,
+        });
+        queue.submit(by("alice", once)).expect("taken");
+        begin(&queue, "t");
+        queue.progress(&id("t"), &listed(3, 90, 90));
+        queue.ended(&id("t"), Ending::Stopped).expect("ended");
+        // The second session finds that one file is lost, and cannot write the file again.
+        begin(&queue, "t");
+        let mut second = listed(2, 15, 60);
+        second.bytes.resumed = 60;
+        queue.progress(&id("t"), &second);
+        let live = queue.show(&alice, "t").expect("there");
+        assert_eq!((live.files.done, live.bytes.durable), (3, 90));
+        queue.ended(&id("t"), ending.clone()).expect("ended");
+        let shown = queue.show(&alice, "t").expect("there");
+        assert_eq!(
+            (shown.files.done, shown.bytes.durable),
+            (done, durable),
+            "{ending:?}"
+        );
+        assert_eq!((shown.files.listed, shown.bytes.sent), (3, 105));
+    }
+}
+
+#[test]
+fn bytes_that_were_lost_and_sent_again_count_as_sent_again() {
+    let queue = queue();
+    queue.submit(by("alice", request("t"))).expect("taken");
+    begin(&queue, "t");
+    queue.progress(&id("t"), &listed(3, 120, 120));
+    queue.ended(&id("t"), Ending::Stopped).expect("ended");
+    begin(&queue, "t");
+    let mut second = listed(3, 30, 90);
+    second.bytes.resumed = 60;
+    queue.progress(&id("t"), &second);
+    queue.ended(&id("t"), Ending::Done).expect("ended");
+    let tally = queue.tally();
+    assert_eq!(tally.bytes_resent.load(Ordering::Relaxed), 60);
+}
+
 #[test]
 fn endings_are_counted_by_state_and_kind() {
     let queue = queue();

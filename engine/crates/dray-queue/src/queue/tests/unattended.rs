@@ -20,6 +20,7 @@ fn a_running_transfer_without_callers_is_cancelled_with_the_error_unattended() {
     let broken = Ending::Broken {
         error: Error::new(ErrorKind::Unreachable, End::Network, "connect"),
         has_progressed: false,
+        is_whole: false,
         source: None,
     };
     queue.ended(&job.id, broken).expect("ended");
