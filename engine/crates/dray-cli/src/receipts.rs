@@ -201,11 +201,21 @@ fn check(asked: &VerifyReceipt) -> Result<Exit, Stop> {
             head.transfer.state
         ));
         told.push(format!("signature: valid, key {}", verified.key));
+        let missing = (head.files.listed_done()).saturating_sub(head.list.lines);
+        let missed = match missing {
+            0 => String::new(),
+            missing => format!("; {missing} complete files or more have no line"),
+        };
         told.push(format!(
-            "list of files: {} lines, as signed",
+            "list of files: {} lines, as signed{missed}",
             head.list.lines
         ));
-        found = json!({"id": id, "key": verified.key, "lines": head.list.lines});
+        found = json!({
+            "id": id,
+            "key": verified.key,
+            "lines": head.list.lines,
+            "lines_missing": missing,
+        });
         if let Some(folder) = &asked.chain {
             let count = chain::verify(folder, &keys, asked.last.as_deref(), Some(&verified))?;
             told.push(format!(
@@ -214,7 +224,7 @@ fn check(asked: &VerifyReceipt) -> Result<Exit, Stop> {
             found["chain"] = count.into();
         }
         if let Some(place) = &asked.files {
-            let files = files::compare(path, place)?;
+            let files = files::compare(path, head, place)?;
             told.push(format!("files: {files}"));
             let counts = &verified.head.files;
             let unlisted = counts.adopted + counts.skipped;
@@ -299,3 +309,6 @@ fn lines(head: &Head, id: &str) -> Vec<String> {
     all.push(format!("  list of files: {} lines", head.list.lines));
     all
 }
+
+#[cfg(test)]
+mod tests;

@@ -112,6 +112,16 @@ pub struct FileCounts {
     pub adopted: u64,
 }
 
+impl FileCounts {
+    /// Returns the number of files that must have a line with the state `done`: the complete files,
+    /// without those that existed before the attempt. The list may have more such lines, because
+    /// `adopted` also counts symbolic links, and files whose line a killed process did not count.
+    #[must_use]
+    pub const fn listed_done(&self) -> u64 {
+        self.done.saturating_sub(self.adopted)
+    }
+}
+
 /// Counters of bytes; the same as those of the transfer in the API.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteCounts {

@@ -5,19 +5,22 @@ use crate::exit::{Exit, Stop};
 use dray_api::api_path;
 use dray_core::checksum::Summer;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
-use dray_receipt::FileLine;
+use dray_receipt::{FileLine, Head, ListDigest};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Maximum number of differences in the error.
 const DIFFERENCES_MAX: usize = 5;
 
 const BUFFER_BYTES: usize = 1 << 20;
+
+/// State of a complete file in the list.
+const DONE: &str = "done";
 
 /// The result of a comparison without differences.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -45,19 +48,19 @@ impl fmt::Display for Compared {
 
 /// Compares the files below `place` with the list of a verified receipt. If the list is about one
 /// file and `place` is a file, compares this file.
-pub(super) fn compare(receipt: &Path, place: &Path) -> Result<Compared, Stop> {
+pub(super) fn compare(receipt: &Path, head: &Head, place: &Path) -> Result<Compared, Stop> {
     let mut compared = Compared::default();
     let mut differences = Vec::new();
     let mut count = 0u64;
-    let lines = last_lines(receipt).map_err(|error| failed(receipt, error))?;
+    let lines = outcomes(receipt, head).map_err(|error| failed(receipt, error))?;
     let is_single = lines.len() == 1 && place.is_file();
     for (path, line) in lines {
-        if line.state != "done" {
+        if line.state != DONE {
             continue;
         }
         let file = match is_single {
             true => place.to_owned(),
-            false => place_of(place, &path).map_err(|error| failed(receipt, error))?,
+            false => place.join(OsStr::from_bytes(path.as_bytes())),
         };
         match difference(&file, &line) {
             Ok(None) => {
@@ -88,27 +91,50 @@ pub(super) fn compare(receipt: &Path, place: &Path) -> Result<Compared, Stop> {
     })
 }
 
-/// Returns the last line of each path. A path has several lines if several sessions report it, and
-/// the last line is its outcome.
-fn last_lines(receipt: &Path) -> Result<Vec<(String, FileLine)>> {
+/// Returns the outcome of each path in the list, sorted by path. A path has several lines if several
+/// sessions report it, and the last line is its outcome. The list is compared with the head once
+/// more, because the file may have changed since its verification.
+///
+/// # Errors
+/// [`ErrorKind::ChecksumMismatch`] if the list is not the signed list, or if the list has fewer
+/// complete files than the head counts.
+fn outcomes(receipt: &Path, head: &Head) -> Result<Vec<(RelPath, FileLine)>> {
     let mut reader = open(receipt)?;
     first_line(receipt, &mut reader)?;
-    let mut found: HashMap<String, FileLine> = HashMap::new();
+    let mut digest = ListDigest::default();
+    // The outcome of each path, and true if any line of the path has the state `done`.
+    let mut found: HashMap<RelPath, (FileLine, bool)> = HashMap::new();
     each_line(receipt, &mut reader, |line| {
+        digest.add(line);
         let line = FileLine::parse(line)?;
-        found.insert(line.path.clone(), line);
+        // The parsed path is the key, because two texts with different escapes can name one path.
+        let path = RelPath::parse(&api_path::decode(&line.path)?)?;
+        let was_done = found.get(&path).is_some_and(|(_, was_done)| *was_done);
+        let is_done = was_done || line.state == DONE;
+        found.insert(path, (line, is_done));
         Ok(())
     })?;
-    let mut found: Vec<_> = found.into_iter().collect();
-    found.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(found)
+    digest.compare(&head.list)?;
+    let done = found.values().filter(|(_, is_done)| *is_done).count() as u64;
+    if done < head.files.listed_done() {
+        return Err(incomplete(done, head.files.listed_done()));
+    }
+    let lines = found.into_iter().map(|(path, (line, _))| (path, line));
+    let mut lines: Vec<_> = lines.collect();
+    lines.sort_by(|a, b| a.0.as_bytes().cmp(b.0.as_bytes()));
+    Ok(lines)
 }
 
-/// Returns the place of a file below the destination folder.
-fn place_of(place: &Path, path: &str) -> Result<PathBuf> {
-    let bytes = api_path::decode(path)?;
-    let path = RelPath::parse(&bytes)?;
-    Ok(place.join(OsStr::from_bytes(path.as_bytes())))
+fn incomplete(done: u64, counted: u64) -> Error {
+    Error::new(ErrorKind::ChecksumMismatch, End::Here, "verify the files")
+        .cause(format!(
+            "the transfer wrote {counted} complete files, but the list of files has only {done}; \
+                the other files cannot be compared"
+        ))
+        .remedy(
+            "compare the destination with the source, for example by a copy with --verify; the \
+                notices of the receipt (dray receipt show) name the error that cut off the list",
+        )
 }
 
 /// Returns the difference between a file and its line, in words.
