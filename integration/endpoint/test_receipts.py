@@ -119,6 +119,11 @@ def dray(endpoint: Endpoint, *arguments: str | Path) -> subprocess.CompletedProc
     )
 
 
+def whole(folder: Path) -> tuple[str | Path, ...]:
+    """Return the options that verify a folder with its own keys."""
+    return ("--chain", folder, "--trust-folder-keys")
+
+
 @pytest.fixture
 def site(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
     """Return an endpoint with a tree."""
@@ -166,9 +171,17 @@ def test_the_program_verifies_receipt_chain_and_files(site: Endpoint, tmp_path: 
     assert [head["transfer"]["id"] for head in heads] == ["one", "two"]
     head = heads[1]
     copies = site.root("two")
-    words: list[str | Path] = ["verify", receipt, "--chain", folder, "--files", copies]
+    unnamed = dray(site, "verify", receipt, "--chain", folder)
+    assert (unnamed.returncode, unnamed.stdout) == (2, "")
+    assert "--trust-folder-keys" in unnamed.stderr
+    own = tmp_path / "keys.json"
+    own.write_bytes((folder / "keys.json").read_bytes())
+    known = dray(site, "verify", receipt, "--chain", folder, "--key", own, "--json")
+    assert json.loads(known.stdout)["origin_verified"] is True
+    words: list[str | Path] = ["verify", receipt, *whole(folder), "--files", copies]
     done = dray(site, *words)
     assert done.returncode == 0, done.stderr
+    assert "origin: not verified" in done.stdout
     assert f"files: {head['files']['done']} files match in size and checksum" in done.stdout
     shown = dray(site, "show", receipt)
     assert "transfer two" in shown.stdout
@@ -189,15 +202,15 @@ def test_the_program_verifies_receipt_chain_and_files(site: Endpoint, tmp_path: 
     # The first receipt is exchanged for one with another key, and then removed.
     original = (folder / "000000000001.receipt").read_bytes()
     (folder / "000000000001.receipt").unlink()
-    cut = dray(site, "verify", "--chain", folder)
+    cut = dray(site, "verify", *whole(folder))
     assert (cut.returncode, cut.stdout) == (1, "")
     assert "missing" in cut.stderr
     (folder / "000000000001.receipt").write_bytes(original[:-1])
-    truncated = dray(site, "verify", "--chain", folder)
+    truncated = dray(site, "verify", *whole(folder))
     assert truncated.returncode == 1
     assert "bytes" in truncated.stderr
     (folder / "000000000001.receipt").write_bytes(original)
-    wrong = dray(site, "verify", "--chain", folder, "--last", first.receipt.id)
+    wrong = dray(site, "verify", *whole(folder), "--last", first.receipt.id)
     assert wrong.returncode == 1
     assert "newest" in wrong.stderr
 
@@ -262,13 +275,36 @@ def test_each_kind_of_tampering_ends_with_one_error(site: Endpoint, tmp_path: Pa
         assert "signature" in ended.stderr
     # A valid signature does not help against the chain.
     first.write_bytes(forger + b"\n" + rest)
-    ended = dray(site, "verify", "--chain", folder)
+    ended = dray(site, "verify", *whole(folder))
     assert ended.returncode == 1
     assert "names another receipt" in ended.stderr
     first.write_bytes(second.read_bytes())
-    assert "begins with the receipt 2" in dray(site, "verify", "--chain", folder).stderr
+    assert "begins with the receipt 2" in dray(site, "verify", *whole(folder)).stderr
     first.write_bytes(original)
-    assert dray(site, "verify", "--chain", folder).returncode == 0
+    assert dray(site, "verify", *whole(folder)).returncode == 0
+
+
+def test_a_retired_key_signs_no_later_receipt(site: Endpoint, tmp_path: Path) -> None:
+    """Somebody has the private key that the endpoint no longer uses."""
+    with site.client(policy=CALLS) as client:
+        copy(client, "one")
+    folder = store(site)
+    old = load_pem_private_key((folder / "key.pem").read_bytes(), None)
+    assert isinstance(old, Ed25519PrivateKey)
+    site.stop()
+    (folder / "key.pem").unlink()
+    site.start()
+    with site.client(policy=CALLS) as client:
+        copy(client, "two")
+        keys = list(client.receipt_keys().keys)
+    assert [key.get("dray_sequence_last") for key in keys] == [1, None]
+    assert [key.get("dray_sequence_first") for key in keys] == [None, 2]
+    assert dray(site, "verify", *whole(folder)).returncode == 0
+    line, _, rest = (folder / "000000000002.receipt").read_bytes().partition(b"\n")
+    (tmp_path / "forged").write_bytes(signed(line, old, keys[0]["kid"]) + b"\n" + rest)
+    ended = dray(site, "verify", tmp_path / "forged", "--key", folder / "keys.json")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "was retired after the receipt 1" in ended.stderr
 
 
 def test_every_kind_of_end_has_a_receipt(site: Endpoint) -> None:

@@ -11,7 +11,7 @@ use crate::transfers::quoted;
 use dray_api::ReceiptKeys;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_receipt::{
-    Head, KeyRing, LINE_BYTES_MAX, ListDigest, RECEIPT_TYPE, id_of, unverified, verify,
+    Head, KeyRing, LINE_BYTES_MAX, ListDigest, id_of, unverified, verify_receipt,
 };
 use hyper::Method;
 use serde_json::json;
@@ -143,7 +143,7 @@ struct Verified {
 fn receipt(path: &Path, keys: &KeyRing) -> Result<Verified> {
     let mut reader = open(path)?;
     let line = first_line(path, &mut reader)?;
-    let (head, key) = verify::<Head>(&line, RECEIPT_TYPE, keys)?;
+    let (head, key) = verify_receipt(&line, keys)?;
     let mut list = ListDigest::default();
     each_line(path, &mut reader, |line| {
         list.add(line);
@@ -177,16 +177,22 @@ fn failed(path: &Path, error: Error) -> Stop {
     }
 }
 
-fn check(asked: &VerifyReceipt) -> Result<Exit, Stop> {
+/// Returns the file with the keys for a verification.
+fn file_of_keys(asked: &VerifyReceipt) -> Result<PathBuf> {
+    let folder = asked.chain.as_ref().filter(|_| asked.trust_folder_keys);
     let named = asked.key.clone();
-    let beside = || asked.chain.as_ref().map(|folder| folder.join("keys.json"));
-    let named = named.or_else(beside).ok_or_else(|| {
+    let named = named.or_else(|| folder.map(|folder| folder.join("keys.json")));
+    named.ok_or_else(|| {
         usage(
-            "no key is given",
-            "give the endpoint's public keys with --key",
+            "no key is given, so the origin of the receipts cannot be verified",
+            "give the endpoint's public keys with --key (see dray receipt key), or verify only \
+                the integrity of the folder with --trust-folder-keys",
         )
-    })?;
-    let keys = keys(&named)?;
+    })
+}
+
+fn check(asked: &VerifyReceipt) -> Result<Exit, Stop> {
+    let keys = keys(&file_of_keys(asked)?)?;
     let mut told = Vec::new();
     let mut found = json!({});
     if let Some(path) = &asked.file {
@@ -239,6 +245,14 @@ fn check(asked: &VerifyReceipt) -> Result<Exit, Stop> {
         let count = chain::verify(folder, &keys, asked.last.as_deref(), None)?;
         told.push(format!("chain: {count} receipts, complete"));
         found["chain"] = count.into();
+    }
+    found["origin_verified"] = (!asked.trust_folder_keys).into();
+    if asked.trust_folder_keys {
+        told.push(
+            "origin: not verified, because the keys are from the folder itself; only the integrity \
+                is verified"
+                .to_owned(),
+        );
     }
     if asked.json {
         output::result(&found.to_string());

@@ -18,8 +18,8 @@ use dray_config::Config;
 use dray_core::{Result, Status};
 use dray_queue::{DueReceipt, Queue, WrittenReceipt, clock};
 use dray_receipt::{
-    CHECKPOINT_TYPE, Chain, Checkpoint, Head, KeyRing, RECEIPT_TYPE, SigningKey, id_of, sign,
-    verify,
+    CHECKPOINT_TYPE, Chain, Checkpoint, KeyRing, RECEIPT_TYPE, SigningKey, id_of, sign,
+    verify_checkpoint, verify_receipt,
 };
 use std::fs::File;
 use std::sync::Arc;
@@ -59,7 +59,8 @@ impl Receipts {
             return Ok(None);
         }
         let folder = Folder::open(&config.receipts_folder())?;
-        let (key, keys) = keys::open(&folder)?;
+        let recorded = queue.last_receipt()?.map(|last| last.sequence);
+        let (key, keys) = keys::open(&folder, recorded)?;
         let keep = Some(config.receipts.keep_days).filter(|days| *days > 0);
         let receipts = Self {
             folder,
@@ -199,7 +200,7 @@ impl Receipts {
                 return Ok(());
             }
             let line = self.folder.head(sequence)?;
-            let (head, _) = verify::<Head>(&line, RECEIPT_TYPE, &self.keys)
+            let (head, _) = verify_receipt(&line, &self.keys)
                 .map_err(|error| self.folder.of_file(sequence, error))?;
             let id = id_of(&line);
             chain
@@ -234,7 +235,7 @@ impl Receipts {
         let Some(line) = self.folder.checkpoint()? else {
             return Ok(None);
         };
-        let (point, _) = verify(&line, CHECKPOINT_TYPE, &self.keys)?;
+        let (point, _) = verify_checkpoint(&line, &self.keys)?;
         Ok(Some(point))
     }
 

@@ -3,7 +3,10 @@
 //!
 //! The signature covers the encoded bytes of the payload, so no canonical form of JSON is necessary.
 
-use crate::keys::{KeyRing, SigningKey};
+use crate::chain::{CHECKPOINT_TYPE, Checkpoint};
+use crate::head::{Head, RECEIPT_TYPE};
+use crate::keys::SigningKey;
+use crate::ring::KeyRing;
 use crate::{CHANGED, refused};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -76,13 +79,32 @@ fn malformed(cause: impl Into<String>) -> Error {
     refused(ErrorKind::InvalidRequest, cause, CHANGED)
 }
 
-/// Verifies a signed line of the type `kind` and parses its payload. Returns the payload and the id
-/// of the key.
+/// Verifies the signed line of a receipt. Returns the head and the id of the key.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidRequest`] if the line does not have the form of a signed line of this type.
-/// [`ErrorKind::Unauthorized`] if no given key has signed the line.
-pub fn verify<T: for<'de> Deserialize<'de>>(
+/// [`ErrorKind::InvalidRequest`] if the line does not have the form of a receipt's signed line.
+/// [`ErrorKind::Unauthorized`] if no given key has signed the line, or if the key cannot have signed
+/// a receipt with this number.
+pub fn verify_receipt(line: &str, keys: &KeyRing) -> Result<(Head, String)> {
+    let (head, key) = verify::<Head>(line, RECEIPT_TYPE, keys)?;
+    keys.check_receipt(&key, head.sequence)?;
+    Ok((head, key))
+}
+
+/// Verifies the signed line of a checkpoint. Returns the checkpoint and the id of the key.
+///
+/// # Errors
+/// [`ErrorKind::InvalidRequest`] if the line does not have the form of a checkpoint's signed line.
+/// [`ErrorKind::Unauthorized`] if no given key has signed the line, or if the key is retired.
+pub fn verify_checkpoint(line: &str, keys: &KeyRing) -> Result<(Checkpoint, String)> {
+    let (point, key) = verify::<Checkpoint>(line, CHECKPOINT_TYPE, keys)?;
+    keys.check_checkpoint(&key)?;
+    Ok((point, key))
+}
+
+/// Verifies a signed line of the type `kind` and parses its payload. Returns the payload and the id
+/// of the key.
+fn verify<T: for<'de> Deserialize<'de>>(
     line: &str,
     kind: &str,
     keys: &KeyRing,

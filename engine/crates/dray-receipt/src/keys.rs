@@ -1,6 +1,5 @@
 //! Keys of receipts: Ed25519 (RFC 8032), as JWK (RFC 8037) and PEM.
 
-use crate::refused;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use dray_core::{End, Error, ErrorKind, Result};
@@ -25,11 +24,8 @@ const PKCS8_START: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
 
-/// Maximum number of keys of a key ring. An endpoint that changes its key every day needs years to
-/// reach the limit.
-const KEYS_MAX: usize = 4_096;
-
-const KEY_REMEDY: &str = "give the file of GET /v1/receipts/keys, the output of `dray receipt key`, \
+/// Advice for a file without usable keys.
+pub(crate) const KEY_REMEDY: &str = "give the file of GET /v1/receipts/keys, the output of `dray receipt key`, \
     or an Ed25519 public key in PEM form";
 
 /// A private key that signs receipts.
@@ -128,11 +124,6 @@ struct Jwk {
     x: String,
 }
 
-#[derive(Deserialize)]
-struct JwkSet {
-    keys: Vec<Value>,
-}
-
 impl PublicKey {
     fn new(bytes: [u8; 32]) -> Self {
         let x = URL_SAFE_NO_PAD.encode(bytes);
@@ -165,7 +156,7 @@ impl PublicKey {
         pem("PUBLIC KEY", &der)
     }
 
-    fn from_jwk(value: &Value) -> Result<Self> {
+    pub(crate) fn from_jwk(value: &Value) -> Result<Self> {
         let jwk = Jwk::deserialize(value).map_err(|_| bad_key("a key is not a JWK of RFC 8037"))?;
         if (jwk.kty.as_str(), jwk.crv.as_str()) != ("OKP", "Ed25519") {
             return Err(bad_key("a key is not an Ed25519 key"));
@@ -177,7 +168,7 @@ impl PublicKey {
             .ok_or_else(|| bad_key("the member x of a key is not 32 bytes in base64url"))
     }
 
-    fn from_pem(text: &[u8]) -> Result<Self> {
+    pub(crate) fn from_pem(text: &[u8]) -> Result<Self> {
         let der = SubjectPublicKeyInfoDer::from_pem_slice(text)
             .map_err(|_| bad_key("the file contains neither a JWK, a JWK set nor a public key"))?;
         let bytes = der.strip_prefix(&SPKI_START[..]);
@@ -193,58 +184,9 @@ impl PublicKey {
     }
 }
 
-fn bad_key(cause: &str) -> Error {
+/// Returns the error for keys that cannot be parsed.
+pub(crate) fn bad_key(cause: &str) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "read the public key")
         .cause(cause)
         .remedy(KEY_REMEDY)
-}
-
-/// The public keys of an endpoint: the present one and the earlier ones.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct KeyRing(Vec<PublicKey>);
-
-impl KeyRing {
-    /// Parses a JWK, a JWK set (RFC 7517), or a public key in PEM form.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidRequest`] if the text is none of these, contains another kind of key, or
-    /// contains too many keys or none.
-    pub fn parse(text: &[u8]) -> Result<Self> {
-        let Ok(value) = serde_json::from_slice::<Value>(text) else {
-            return Ok(Self(vec![PublicKey::from_pem(text)?]));
-        };
-        let keys = match JwkSet::deserialize(&value) {
-            Ok(set) => set.keys,
-            Err(_) => vec![value],
-        };
-        if keys.is_empty() || keys.len() > KEYS_MAX {
-            let cause = format!("the file contains {} keys, not 1 to {KEYS_MAX}", keys.len());
-            return Err(bad_key(&cause));
-        }
-        let keys = keys.iter().map(PublicKey::from_jwk);
-        keys.collect::<Result<_>>().map(Self)
-    }
-
-    /// Adds a key, unless the ring already contains it. Returns true if the key is new.
-    pub fn add(&mut self, key: &PublicKey) -> bool {
-        let is_new = !self.0.contains(key);
-        if is_new {
-            self.0.push(key.clone());
-        }
-        is_new
-    }
-
-    /// Returns the keys as a JWK set.
-    #[must_use]
-    pub fn jwks(&self) -> Value {
-        let keys: Vec<Value> = self.0.iter().map(PublicKey::jwk).collect();
-        json!({ "keys": keys })
-    }
-
-    pub(crate) fn find(&self, id: &str) -> Result<&PublicKey> {
-        self.0.iter().find(|key| key.id == id).ok_or_else(|| {
-            let cause = format!("the given keys do not contain the key {id:?} that signed it");
-            refused(ErrorKind::Unauthorized, cause, KEY_REMEDY)
-        })
-    }
 }

@@ -15,15 +15,17 @@ mod head;
 mod jws;
 mod keys;
 mod list;
+mod ring;
 
 pub use chain::{CHECKPOINT_TYPE, Chain, Checkpoint};
 pub use head::{
     Break, ByteCounts, EndpointPart, FileCounts, Head, ListPart, ObjectCounts, PlanPart,
     RECEIPT_TYPE, TransferPart,
 };
-pub use jws::{LINE_BYTES_MAX, id_of, sign, unverified, verify};
-pub use keys::{KeyRing, PublicKey, SigningKey};
+pub use jws::{LINE_BYTES_MAX, id_of, sign, unverified, verify_checkpoint, verify_receipt};
+pub use keys::{PublicKey, SigningKey};
 pub use list::{FileLine, ListDigest};
+pub use ring::KeyRing;
 
 use dray_core::{End, Error, ErrorKind};
 

@@ -1,7 +1,7 @@
 use super::{ByteCounts, EndpointPart, FileCounts, ListPart, ObjectCounts, TransferPart};
 use super::{
     CHECKPOINT_TYPE, Chain, Checkpoint, FileLine, Head, KeyRing, ListDigest, PlanPart,
-    RECEIPT_TYPE, SigningKey, id_of, sign, verify,
+    RECEIPT_TYPE, SigningKey, id_of, sign, verify_checkpoint, verify_receipt,
 };
 use dray_core::{ErrorKind, Result};
 use ring::rand::SystemRandom;
@@ -14,9 +14,7 @@ fn key() -> SigningKey {
 }
 
 fn ring(key: &SigningKey) -> KeyRing {
-    let mut ring = KeyRing::default();
-    ring.add(key.public());
-    ring
+    KeyRing::of(key.public().clone())
 }
 
 fn list(text: &str) -> ListDigest {
@@ -69,7 +67,7 @@ fn check(receipt: &[u8], keys: &KeyRing) -> Result<Head> {
     let mut lines = text.split_inclusive('\n');
     let first = lines.next().unwrap_or_default();
     let first = first.strip_suffix('\n').unwrap_or_default();
-    let (head, _) = verify::<Head>(first, RECEIPT_TYPE, keys)?;
+    let (head, _) = verify_receipt(first, keys)?;
     let mut digest = ListDigest::default();
     lines.for_each(|line| digest.add(line.as_bytes()));
     digest.compare(&head.list)?;
@@ -123,13 +121,52 @@ fn a_list_with_other_lines_is_found() {
 fn another_key_and_another_type_are_refused() {
     let (key, other) = (key(), self::key());
     let line = sign(&key, RECEIPT_TYPE, &head(1, None, list("").finish())).expect("signed");
-    let error = verify::<Head>(&line, RECEIPT_TYPE, &ring(&other)).expect_err("another key");
+    let error = verify_receipt(&line, &ring(&other)).expect_err("another key");
     assert_eq!(error.kind, ErrorKind::Unauthorized);
     assert!(error.cause.contains(key.public().id()), "{error}");
     let mut both = ring(&other);
-    assert!(both.add(key.public()) && !both.add(key.public()));
-    verify::<Head>(&line, RECEIPT_TYPE, &both).expect("an earlier key is accepted");
-    verify::<Head>(&line, CHECKPOINT_TYPE, &both).expect_err("another type");
+    assert!(both.change(key.public(), 0).expect("new"));
+    assert!(!both.change(key.public(), 0).expect("present"));
+    verify_receipt(&line, &both).expect("one of several keys");
+    let error = verify_checkpoint(&line, &both).expect_err("another type");
+    assert_eq!(error.kind, ErrorKind::InvalidRequest);
+}
+
+#[test]
+fn a_retired_key_verifies_only_receipts_before_its_retirement() {
+    let (old, new) = (key(), key());
+    let mut keys = ring(&old);
+    assert!(keys.change(new.public(), 10).expect("changed"));
+    let kept = KeyRing::parse(keys.jwks().to_string().as_bytes()).expect("read");
+    assert_eq!(kept, keys, "the bounds are part of the file");
+    let of = |key: &SigningKey, sequence| {
+        let line = sign(key, RECEIPT_TYPE, &head(sequence, None, list("").finish()));
+        verify_receipt(&line.expect("signed"), &kept).map(|_| ())
+    };
+    of(&old, 10).expect("the last receipt of the old key");
+    of(&new, 11).expect("the first receipt of the new key");
+    for (key, sequence, words) in [
+        (&old, 11, "was retired after the receipt 10"),
+        (&new, 10, "signs receipts from 11"),
+    ] {
+        let error = of(key, sequence).expect_err("out of bounds");
+        assert_eq!(error.kind, ErrorKind::Unauthorized);
+        assert!(error.cause.contains(words), "{error}");
+    }
+    let point = Checkpoint {
+        sequence: 3,
+        id: String::new(),
+        issued_at: String::new(),
+    };
+    let of = |key| sign(key, CHECKPOINT_TYPE, &point).expect("signed");
+    verify_checkpoint(&of(&new), &kept).expect("the present key");
+    let error = verify_checkpoint(&of(&old), &kept).expect_err("a retired key");
+    assert_eq!(error.kind, ErrorKind::Unauthorized);
+    let error = keys.change(old.public(), 12).expect_err("a retired key");
+    assert!(error.cause.contains("retired"), "{error}");
+    let bad = r#"{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
+        "dray_sequence_last":"never"}"#;
+    KeyRing::parse(bad.as_bytes()).expect_err("not a number");
 }
 
 #[test]

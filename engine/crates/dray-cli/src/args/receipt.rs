@@ -50,7 +50,7 @@ const VERIFY_EXAMPLES: &str = "\
 Examples:
   dray receipt verify run42.receipt --key keys.json
   dray receipt verify run42.receipt --key keys.json --files /data/run42
-  dray receipt verify --chain /var/lib/dray/receipts
+  dray receipt verify --chain /var/lib/dray/receipts --key keys.json
 
 The command makes no connection. It ends with exit code 1 if the receipt, the chain or a file
 differs from the signed content.";
@@ -62,10 +62,14 @@ pub(crate) struct VerifyReceipt {
     #[arg(value_name = "FILE", required_unless_present = "chain")]
     pub(crate) file: Option<PathBuf>,
 
-    /// Public keys of the endpoint: a JWK, a JWK set or a PEM file (default: keys.json in the
-    /// folder of --chain)
-    #[arg(long, value_name = "FILE", required_unless_present = "chain")]
+    /// Public keys of the endpoint: a JWK, a JWK set or a PEM file (see dray receipt key)
+    #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
+
+    /// Take the keys from keys.json in the folder of --chain. This verifies only the integrity:
+    /// somebody who can write to the folder can replace the receipts and the keys together
+    #[arg(long, requires = "chain", conflicts_with = "key")]
+    pub(crate) trust_folder_keys: bool,
 
     /// Folder with the receipts of the endpoint; verify all of them, and check that FILE is among
     /// them

@@ -3,7 +3,7 @@
 use super::{Verified, failed, first_line, open, receipt, unreadable};
 use crate::exit::{Exit, Stop};
 use dray_core::{End, Error, ErrorKind};
-use dray_receipt::{CHECKPOINT_TYPE, Chain, Checkpoint, KeyRing, verify as verify_line};
+use dray_receipt::{Chain, Checkpoint, KeyRing, verify_checkpoint};
 use std::path::{Path, PathBuf};
 
 fn broken(cause: String, remedy: &str) -> Stop {
@@ -73,7 +73,7 @@ fn checkpoint(folder: &Path, keys: &KeyRing) -> Result<Option<Checkpoint>, Stop>
         return Ok(None);
     }
     let line = first_line(&path, &mut open(&path)?);
-    let read = line.and_then(|line| verify_line::<Checkpoint>(&line, CHECKPOINT_TYPE, keys));
+    let read = line.and_then(|line| verify_checkpoint(&line, keys));
     let (point, _) = read.map_err(|error| failed(&path, error))?;
     Ok(Some(point))
 }

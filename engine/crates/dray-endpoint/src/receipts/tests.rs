@@ -5,9 +5,7 @@ use dray_config::Config;
 use dray_core::TransferId;
 use dray_queue::events::Hub;
 use dray_queue::{Ending, Queue, Submission, clock};
-use dray_receipt::{
-    CHECKPOINT_TYPE, Chain, Checkpoint, Head, KeyRing, ListDigest, RECEIPT_TYPE, id_of, verify,
-};
+use dray_receipt::{Chain, KeyRing, ListDigest, id_of, verify_checkpoint, verify_receipt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -86,7 +84,7 @@ fn audit(folder: &Path) -> dray_core::Result<Vec<String>> {
     let keys = KeyRing::parse(&keys)?;
     let point = std::fs::read_to_string(folder.join("checkpoint")).ok();
     let point = point
-        .map(|line| verify::<Checkpoint>(line.trim_end(), CHECKPOINT_TYPE, &keys))
+        .map(|line| verify_checkpoint(line.trim_end(), &keys))
         .transpose()?;
     let mut chain = Chain::new(point.map(|(point, _)| point));
     let mut names: Vec<_> = std::fs::read_dir(folder)
@@ -100,7 +98,7 @@ fn audit(folder: &Path) -> dray_core::Result<Vec<String>> {
         let text = std::fs::read_to_string(&path).expect("read");
         let mut lines = text.split_inclusive('\n');
         let first = lines.next().expect("a line").trim_end();
-        let (head, _) = verify::<Head>(first, RECEIPT_TYPE, &keys)?;
+        let (head, _) = verify_receipt(first, &keys)?;
         let mut list = ListDigest::default();
         lines.for_each(|line| list.add(line.as_bytes()));
         list.compare(&head.list)?;
@@ -124,7 +122,7 @@ fn receipts_form_a_chain_and_name_their_files() {
     let keys =
         KeyRing::parse(&std::fs::read(place.join("keys.json")).expect("keys")).expect("keys");
     let first = text.lines().next().expect("a line");
-    let (head, _) = verify::<Head>(first, RECEIPT_TYPE, &keys).expect("good");
+    let (head, _) = verify_receipt(first, &keys).expect("good");
     assert_eq!(head.plan.missed, Some(false));
     assert_eq!(head.transfer.state, "done");
     assert_eq!(head.list.lines, 1);
@@ -238,15 +236,34 @@ fn a_changed_key_keeps_old_receipts_verifiable() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().join("receipts");
     let site = open(folder.path());
-    site.transfer("one");
+    for id in ["one", "two"] {
+        site.transfer(id);
+    }
     site.write();
+    let later = clock::now().after(Duration::from_secs(2 * 86_400));
+    site.receipts.remove_old(later).expect("removed");
+    site.transfer("three");
+    // A crash leaves a receipt of the old key unrecorded.
+    let last = site.queue.last_receipt().expect("read");
+    let due = site.queue.receipts_due().expect("read");
+    site.receipts.write(&due[0], last.as_ref()).expect("written");
+    let old = std::fs::read(place.join("key.pem")).expect("read");
     drop(site);
     std::fs::remove_file(place.join("key.pem")).expect("removed");
     let site = open(folder.path());
-    site.transfer("two");
+    site.transfer("four");
     site.write();
-    assert_eq!(site.receipts.public().expect("read").keys.len(), 2);
-    assert_eq!(audit(&place).expect("good"), ["one", "two"]);
+    let keys = site.receipts.public().expect("read").keys;
+    assert_eq!(keys.len(), 2);
+    assert_eq!(keys[0]["dray_sequence_last"], 3);
+    assert_eq!(keys[1]["dray_sequence_first"], 4);
+    assert_eq!(audit(&place).expect("good"), ["two", "three", "four"]);
+    let (config, queue) = (site.config, site.queue);
+    drop(site.receipts);
+    std::fs::write(place.join("key.pem"), old).expect("written");
+    let error = Receipts::open(&config, &queue).err().expect("a retired key");
+    assert!(error.cause.contains("retired after the receipt 3"), "{error}");
+    assert!(error.remedy.contains("key.pem"), "{error}");
 }
 
 #[test]

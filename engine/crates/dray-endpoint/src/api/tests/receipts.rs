@@ -3,7 +3,7 @@ use axum::body::Body;
 use axum::http::{Request, header};
 use dray_core::TransferId;
 use dray_queue::Ending;
-use dray_receipt::{Head, KeyRing, RECEIPT_TYPE, id_of, verify};
+use dray_receipt::{KeyRing, id_of, verify_receipt};
 use http_body_util::BodyExt;
 use serde_json::json;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ async fn a_receipt_is_for_those_who_see_the_transfer() {
     assert_eq!(code, 200, "{keys}");
     let ring = KeyRing::parse(keys.to_string().as_bytes()).expect("keys");
     let line = receipt.lines().next().expect("a line");
-    let (head, _) = verify::<Head>(line, RECEIPT_TYPE, &ring).expect("signed");
+    let (head, _) = verify_receipt(line, &ring).expect("signed");
     assert_eq!((head.sequence, head.previous), (1, None));
     assert_eq!(head.transfer.owner, "alice");
     let (_, shown) = house.get("alice", "/v1/transfers/one").await;
