@@ -22,7 +22,7 @@ mod trust;
 mod values;
 
 pub use limits::{
-    History, Janitor, Limits, Metrics, Receipts, Retry, Scheduling, Share, Tape, Tickets, Ui,
+    History, Janitor, Limits, Listings, Metrics, Receipts, Retry, Scheduling, Share, Tape, Tickets, Ui,
 };
 pub use login::{Grant, Login};
 pub use peers::Peer;
@@ -116,6 +116,9 @@ pub struct Config {
     /// Receipts of ended transfers.
     #[serde(default)]
     pub receipts: Receipts,
+    /// Checkpoints of listings.
+    #[serde(default)]
+    pub listings: Listings,
     /// Removal of abandoned partial files.
     #[serde(default)]
     pub janitor: Janitor,

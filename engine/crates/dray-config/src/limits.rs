@@ -89,6 +89,22 @@ section!(
         folder: Option<PathBuf> = None,
         /// Number of days for which a receipt is kept. 0: for ever.
         keep_days: u32 = 365,
+        /// Number of the newest receipts that are kept whatever their age is.
+        keep_min: u64 = 10_000,
+        /// Maximum number of receipts. The oldest ones are removed first. 0: no limit.
+        keep_count: u64 = 1_000_000,
+        /// Maximum size of all receipts in bytes. The oldest ones are removed first. 0: no limit.
+        keep_bytes: Size = Size(10 << 30),
+    }
+);
+
+section!(
+    /// Checkpoints of listings, in the state folder.
+    Listings {
+        /// Maximum number of checkpoints. The oldest ones are removed first.
+        keep_count: u64 = 1_000,
+        /// Maximum size of all checkpoints in bytes. The oldest ones are removed first.
+        keep_bytes: Size = Size(4 << 30),
     }
 );
 

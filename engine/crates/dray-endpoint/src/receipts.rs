@@ -15,6 +15,7 @@ mod keys;
 use crate::receipts::folder::Folder;
 use dray_api::{ReceiptKeys, ReceiptReference, Timestamp};
 use dray_config::Config;
+use dray_core::lock::LockExt;
 use dray_core::{Result, Status};
 use dray_queue::{DueReceipt, Queue, WrittenReceipt, clock};
 use dray_receipt::{
@@ -22,7 +23,7 @@ use dray_receipt::{
     verify_checkpoint, verify_receipt,
 };
 use std::fs::File;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Interval at which the thread looks for ended attempts, even if no attempt wakes it.
@@ -30,6 +31,10 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Interval between two removals of old receipts.
 const REMOVE_INTERVAL: Duration = Duration::from_secs(3_600);
+
+/// Old receipts are also removed when this fraction (1/16) of a limit was added since the last
+/// removal. The value is an estimate: a removal looks at every file of the folder.
+const ADDED_PART: u64 = 16;
 
 /// Time after a failed write before the next one.
 const WRITE_AGAIN: Duration = Duration::from_secs(5);
@@ -43,8 +48,42 @@ pub struct Receipts {
     keys: KeyRing,
     queue: Arc<Queue>,
     name: String,
-    /// Age at which a receipt is removed. `None` to keep all receipts.
-    keep: Option<Duration>,
+    keep: Keep,
+    /// Number of receipts, and of their bytes, that were written since the last removal.
+    added: Mutex<(u64, u64)>,
+}
+
+/// The retention of receipts.
+struct Keep {
+    /// Age at which a receipt is removed.
+    age_max: Option<Duration>,
+    /// Number of the newest receipts that are kept whatever their age is.
+    min: u64,
+    count_max: Option<u64>,
+    bytes_max: Option<u64>,
+}
+
+impl Keep {
+    fn of(config: &dray_config::Receipts) -> Self {
+        let limit = |most: u64| Some(most).filter(|most| *most > 0);
+        Self {
+            age_max: Some(config.keep_days)
+                .filter(|days| *days > 0)
+                .map(|days| DAY.saturating_mul(days)),
+            min: config.keep_min,
+            count_max: limit(config.keep_count),
+            bytes_max: limit(config.keep_bytes.0),
+        }
+    }
+
+    /// Returns true if so many receipts and bytes were added that a limit may be exceeded by a
+    /// notable part.
+    fn is_near(&self, (count, bytes): (u64, u64)) -> bool {
+        let is_near = |most: Option<u64>, added: u64| {
+            most.is_some_and(|most| added > 0 && added >= most / ADDED_PART)
+        };
+        is_near(self.count_max, count) || is_near(self.bytes_max, bytes)
+    }
 }
 
 impl Receipts {
@@ -61,14 +100,14 @@ impl Receipts {
         let folder = Folder::open(&config.receipts_folder())?;
         let recorded = queue.last_receipt()?.map(|last| last.sequence);
         let (key, keys) = keys::open(&folder, recorded)?;
-        let keep = Some(config.receipts.keep_days).filter(|days| *days > 0);
         let receipts = Self {
             folder,
             key,
             keys,
             queue: Arc::clone(queue),
             name: config.name.clone(),
-            keep: keep.map(|days| DAY.saturating_mul(days)),
+            keep: Keep::of(&config.receipts),
+            added: Mutex::default(),
         };
         receipts.recover()?;
         Ok(Some(Arc::new(receipts)))
@@ -113,8 +152,10 @@ impl Receipts {
                     self.queue.await_receipts(WRITE_AGAIN);
                 }
             }
-            if removed.is_none_or(|at| at.elapsed() >= REMOVE_INTERVAL) {
+            let is_time = removed.is_none_or(|at| at.elapsed() >= REMOVE_INTERVAL);
+            if is_time || self.keep.is_near(*self.added.lock_unpoisoned()) {
                 removed = Some(Instant::now());
+                *self.added.lock_unpoisoned() = (0, 0);
                 if let Err(error) = self.remove_old(clock::now()) {
                     tracing::error!("cannot remove old receipts: {error}");
                 }
@@ -180,6 +221,10 @@ impl Receipts {
             file.write_all(b"\n")?;
             content::copy(&due.list, &head.list, file)
         })?;
+        let mut added = self.added.lock_unpoisoned();
+        added.0 += 1;
+        added.1 += line.len() as u64 + 1 + head.list.bytes;
+        drop(added);
         Ok(WrittenReceipt {
             run: due.run,
             receipt: ReceiptReference { id, sequence },
@@ -239,17 +284,25 @@ impl Receipts {
         Ok(Some(point))
     }
 
-    /// Removes the receipts that are older than the configured time, except the newest receipt. The
-    /// checkpoint is on the disk before the first receipt is removed.
+    /// Removes the receipts beyond the configured limits, except the newest receipt. The checkpoint
+    /// is on the disk before the first receipt is removed.
     fn remove_old(&self, now: Timestamp) -> Result<()> {
-        let Some(keep) = self.keep else {
+        let Some(last) = self.queue.last_receipt()?.map(|last| last.sequence) else {
             return Ok(());
         };
-        let Some(last) = self.queue.last_receipt()? else {
-            return Ok(());
-        };
-        let old = self.queue.receipts_before(now.before(keep))?;
-        let old = old.map_or(0, |old| old.min(last.sequence.saturating_sub(1)));
+        let mut old = 0;
+        if let Some(age_max) = self.keep.age_max {
+            let before = self.queue.receipts_before(now.before(age_max))?;
+            // The clock may be wrong, so the age alone never removes the newest receipts.
+            old = before.unwrap_or(0).min(last.saturating_sub(self.keep.min));
+        }
+        if let Some(count_max) = self.keep.count_max {
+            old = old.max(last.saturating_sub(count_max));
+        }
+        if let Some(bytes_max) = self.keep.bytes_max {
+            old = old.max(self.folder.last_beyond(bytes_max, last)?);
+        }
+        let old = old.min(last.saturating_sub(1));
         if old == 0 {
             return Ok(());
         }

@@ -104,7 +104,7 @@ impl SessionRunner {
     ) -> Ended {
         // The endpoint's account opens the checkpoint, because the owner's account has no access to
         // the state folder.
-        let checkpoint = checkpoint::open(&self.config.state, &self.roots, input);
+        let checkpoint = checkpoint::open(&self.config, &self.roots, input);
         let call = Call {
             input,
             budget,

@@ -1,7 +1,7 @@
 //! The hash chain of an endpoint's receipts.
 //!
 //! Each receipt contains the id of the previous one. A checkpoint replaces the receipts that were
-//! removed because of their age: it is a signed line with the sequence number and the id of the last
+//! removed because of a limit: it is a signed line with the sequence number and the id of the last
 //! removed receipt.
 
 use crate::head::Head;
@@ -15,7 +15,7 @@ pub const CHECKPOINT_TYPE: &str = "dray-receipt-checkpoint+1";
 const CUT: &str = "restore the receipts of the endpoint from a backup; the chain was changed or \
     receipts were removed";
 
-/// The last receipt that was removed because of its age.
+/// The last receipt that was removed because of a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// Sequence number of the receipt.

@@ -13,7 +13,9 @@
 mod lister;
 mod load;
 mod records;
+mod sweep;
 
+pub use sweep::{SweepBounds, sweep};
 pub(crate) use lister::{ResumedLister, check_possible};
 
 use dray_core::lock::LockExt;
@@ -411,21 +413,6 @@ pub fn is_other_file(path: &Path) -> std::io::Result<bool> {
         Err(error) => return Err(error),
     };
     Ok(!records::MAGIC.starts_with(&start))
-}
-
-/// Removes the checkpoints in `folder` that were not written for the maximum age of a checkpoint.
-/// Their transfers have ended, or would not use them.
-pub fn sweep(folder: &Path, now: SystemTime) {
-    let age_max = CheckpointOptions::default().age_max;
-    for file in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = file.path();
-        let is_checkpoint = path.extension().is_some_and(|end| end == EXTENSION);
-        let written = file.metadata().and_then(|metadata| metadata.modified());
-        let age = written.map(|written| now.duration_since(written).unwrap_or_default());
-        if is_checkpoint && age.is_ok_and(|age| age > age_max) {
-            let _ = std::fs::remove_file(path);
-        }
-    }
 }
 
 /// Returns true if the last change of a folder is at least `settled` before `now`.

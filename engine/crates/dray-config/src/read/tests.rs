@@ -54,6 +54,8 @@ fn the_example_is_read_and_names_every_section() {
         "tickets",
         "history",
         "receipts",
+        "keep_min",
+        "listings",
         "janitor",
         "metrics",
         "[ui]",

@@ -191,14 +191,43 @@ impl Folder {
             .map_err(|error| failed("clean the folder of the receipts", &self.path, &error))
     }
 
-    /// Removes all receipts with numbers up to `sequence`.
-    pub(super) fn remove_to(&self, sequence: u64) -> Result<()> {
+    fn each_receipt(
+        &self,
+        mut work: impl FnMut(u64, &Path) -> std::io::Result<()>,
+    ) -> Result<()> {
         self.each(|name, path| {
             let number = name.strip_suffix(SUFFIX).map(str::parse::<u64>);
             match number {
-                Some(Ok(number)) if number <= sequence => std::fs::remove_file(path),
+                Some(Ok(number)) => work(number, path),
                 _ => Ok(()),
             }
+        })
+    }
+
+    /// Returns the highest number such that the receipts after it have at most `bytes_max` bytes in
+    /// total. `last` is the number of the newest receipt.
+    pub(super) fn last_beyond(&self, bytes_max: u64, last: u64) -> Result<u64> {
+        let mut total = 0u64;
+        let mut first = last;
+        self.each_receipt(|number, path| {
+            total = total.saturating_add(path.metadata()?.len());
+            first = first.min(number);
+            Ok(())
+        })?;
+        let mut beyond = first.saturating_sub(1);
+        while total > bytes_max && beyond < last {
+            beyond += 1;
+            let size = self.of(beyond).metadata().map_or(0, |state| state.len());
+            total = total.saturating_sub(size);
+        }
+        Ok(beyond)
+    }
+
+    /// Removes all receipts with numbers up to `sequence`.
+    pub(super) fn remove_to(&self, sequence: u64) -> Result<()> {
+        self.each_receipt(|number, path| match number <= sequence {
+            true => std::fs::remove_file(path),
+            false => Ok(()),
         })
     }
 }

@@ -18,9 +18,13 @@ struct Site {
 }
 
 fn open(state: &Path) -> Site {
+    open_with(state, "keep_days = 1\nkeep_min = 1")
+}
+
+fn open_with(state: &Path, keep: &str) -> Site {
     let text = format!(
         "name = \"a.example\"\nstate = {state:?}\n[[root]]\nname = \"data\"\npath = \"/data\"\n\
-         [receipts]\nkeep_days = 1\n",
+         [receipts]\n{keep}\n",
     );
     let config = Config::parse("test", &text).expect("good");
     let hub = Arc::new(Hub::new(4, clock::now()));
@@ -287,6 +291,56 @@ fn old_receipts_are_removed_and_the_rest_is_verifiable() {
     assert_eq!(audit(&place).expect("good"), ["four"]);
     std::fs::remove_file(place.join("checkpoint")).expect("removed");
     audit(&place).expect_err("a chain without its beginning");
+}
+
+#[test]
+fn a_jump_of_the_clock_does_not_remove_the_newest_receipts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("receipts");
+    let site = open_with(folder.path(), "keep_days = 1\nkeep_min = 2");
+    for id in ["one", "two", "three"] {
+        site.transfer(id);
+    }
+    site.write();
+    let years = clock::now().after(Duration::from_secs(20 * 365 * 86_400));
+    site.receipts.remove_old(years).expect("removed");
+    assert_eq!(audit(&place).expect("good"), ["two", "three"]);
+    site.receipts.remove_old(years).expect("removed");
+    assert_eq!(audit(&place).expect("good"), ["two", "three"]);
+}
+
+#[test]
+fn receipts_beyond_the_count_and_the_bytes_are_removed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("receipts");
+    let keep = |rule: &str| open_with(folder.path(), &format!("keep_days = 0\n{rule}"));
+    let site = keep("keep_count = 3");
+    for id in ["a", "b", "c", "d", "e"] {
+        site.transfer(id);
+    }
+    site.write();
+    let now = clock::now();
+    site.receipts.remove_old(now).expect("removed");
+    assert_eq!(audit(&place).expect("good"), ["c", "d", "e"]);
+    let size = |sequence: u64| {
+        let file = place.join(format!("{sequence:012}.receipt"));
+        std::fs::metadata(file).expect("there").len()
+    };
+    let two = size(4) + size(5);
+    drop(site);
+    let site = keep(&format!("keep_bytes = \"{two}B\""));
+    site.receipts.remove_old(now).expect("removed");
+    assert_eq!(audit(&place).expect("good"), ["d", "e"]);
+    drop(site);
+    let site = keep("keep_bytes = \"1B\"");
+    site.receipts.remove_old(now).expect("removed");
+    assert_eq!(audit(&place).expect("good"), ["e"], "the newest receipt stays");
+    drop(site);
+    let site = keep("keep_count = 0\nkeep_bytes = 0");
+    site.transfer("f");
+    site.write();
+    site.receipts.remove_old(now).expect("nothing to remove");
+    assert_eq!(audit(&place).expect("good"), ["e", "f"]);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Checkpoints of the listings of transfers, in the state folder of the endpoint.
 
 use dray_api::Side;
+use dray_config::Config;
 use dray_config::roots::Roots;
 use dray_queue::SessionInput;
-use dray_runtime::listing::{self, Checkpoint, CheckpointOptions};
+use dray_runtime::listing::{self, Checkpoint, CheckpointOptions, SweepBounds};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -15,7 +15,11 @@ const FOLDER: &str = "listings";
 
 /// Opens the checkpoint of a transfer, if the transfer lists a root of this endpoint that records its
 /// listings. If the file cannot be opened, the session lists the source from the beginning.
-pub(super) fn open(state: &Path, roots: &Roots, input: &SessionInput) -> Option<Arc<Checkpoint>> {
+pub(super) fn open(
+    config: &Config,
+    roots: &Roots,
+    input: &SessionInput,
+) -> Option<Arc<Checkpoint>> {
     let origin = input.route.origin(input.source as usize);
     let is_recorded = origin.iter().any(|side| match side {
         Side::Local(path) => roots.find(path).is_ok_and(|root| root.records_listings),
@@ -24,7 +28,7 @@ pub(super) fn open(state: &Path, roots: &Roots, input: &SessionInput) -> Option<
     if !is_recorded || !input.request.selection.recursive {
         return None;
     }
-    let folder = state.join(FOLDER);
+    let folder = config.state.join(FOLDER);
     if let Err(error) = DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -33,9 +37,18 @@ pub(super) fn open(state: &Path, roots: &Roots, input: &SessionInput) -> Option<
         tracing::warn!("cannot create {}: {error}", folder.display());
         return None;
     }
-    listing::sweep(&folder, SystemTime::now());
     let path = folder.join(format!("{}.{}", input.id, listing::EXTENSION));
-    match Checkpoint::open(&path, key(input).as_bytes(), CheckpointOptions::default()) {
+    let bounds = SweepBounds {
+        count_max: config.listings.keep_count,
+        bytes_max: config.listings.keep_bytes.0,
+    };
+    listing::sweep(&folder, &path, bounds, SystemTime::now());
+    let usual = CheckpointOptions::default();
+    let options = CheckpointOptions {
+        bytes_max: usual.bytes_max.min(bounds.bytes_max),
+        ..usual
+    };
+    match Checkpoint::open(&path, key(input).as_bytes(), options) {
         Ok(checkpoint) => Some(Arc::new(checkpoint)),
         Err(error) => {
             tracing::warn!("{error}");

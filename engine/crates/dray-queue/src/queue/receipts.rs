@@ -261,7 +261,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Deletes the records of receipts that were removed because of their age: those with sequence
+    /// Deletes the records of receipts that were removed because of a limit: those with sequence
     /// numbers up to `sequence`, except the newest receipt.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-use super::{Checkpoint, CheckpointOptions, ResumedLister, is_other_file};
+use super::{Checkpoint, CheckpointOptions, ResumedLister, SweepBounds, is_other_file, sweep};
 use dray_core::{End, EntryKind, Layout, Metadata, RelPath, TargetId};
 use dray_store::wrap::{Around, Call, Hook, Operation};
 use dray_store::{ListOptions, Lister, PosixOptions, PosixStore, Store};
@@ -435,6 +435,42 @@ fn a_file_with_other_content_is_recognized() {
         fs::write(bed.file(), content).expect("written");
         assert_eq!(is_other(), expected, "{content:?}");
     }
+}
+
+#[test]
+fn the_oldest_checkpoints_beyond_the_bounds_are_removed() {
+    let folder = TempDir::new().expect("a folder");
+    let now = SystemTime::now();
+    let at = |name: &str| folder.path().join(name);
+    let make = |name: &str, age_hours: u64| {
+        fs::write(at(name), [0; 100]).expect("written");
+        let file = fs::File::options().write(true).open(at(name)).expect("opened");
+        file.set_modified(now - Duration::from_secs(age_hours * 3600)).expect("set");
+    };
+    let ages = [("a", 30), ("b", 9), ("c", 8), ("d", 7), ("e", 6)];
+    for (name, age) in ages {
+        make(&format!("{name}.listing"), age);
+    }
+    make("other", 30);
+    // The session of b has its checkpoint open.
+    let _open = Checkpoint::open(&at("b.listing"), b"b", EAGER).expect("a checkpoint");
+    let left = |count_max: u64, bytes_max: u64| {
+        let bounds = SweepBounds {
+            count_max,
+            bytes_max,
+        };
+        sweep(folder.path(), &at("c.listing"), bounds, now);
+        let files = fs::read_dir(folder.path()).expect("read");
+        let mut names: Vec<_> = files
+            .map(|file| file.expect("read").file_name().into_string().expect("a name"))
+            .collect();
+        names.sort();
+        names.join(" ").replace(".listing", "")
+    };
+    assert_eq!(left(9, 400), "b c d e other", "a is too old");
+    assert_eq!(left(3, 400), "b c e other", "the oldest that is not open");
+    assert_eq!(left(9, 250), "b c other");
+    assert_eq!(left(0, 0), "b c other", "open, and about to be opened");
 }
 
 #[test]
