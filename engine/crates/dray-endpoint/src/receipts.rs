@@ -16,12 +16,13 @@ use crate::receipts::folder::Folder;
 use dray_api::{ReceiptKeys, ReceiptReference, Timestamp};
 use dray_config::Config;
 use dray_core::lock::LockExt;
-use dray_core::{Result, Status};
-use dray_queue::{DueReceipt, Queue, WrittenReceipt, clock};
+use dray_core::{Error, Result, Status};
+use dray_queue::{DueReceipt, Queue, RECEIPTS_MAX, WrittenReceipt, clock};
 use dray_receipt::{
     CHECKPOINT_TYPE, Chain, Checkpoint, KeyRing, RECEIPT_TYPE, SigningKey, id_of, sign,
     verify_checkpoint, verify_receipt,
 };
+use std::collections::HashSet;
 use std::fs::File;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -51,6 +52,8 @@ pub struct Receipts {
     keep: Keep,
     /// Number of receipts, and of their bytes, that were written since the last removal.
     added: Mutex<(u64, u64)>,
+    /// Numbers of the attempts whose receipts could not be written, and which were reported.
+    skipped: Mutex<HashSet<i64>>,
 }
 
 /// The retention of receipts.
@@ -108,6 +111,7 @@ impl Receipts {
             name: config.name.clone(),
             keep: Keep::of(&config.receipts),
             added: Mutex::default(),
+            skipped: Mutex::default(),
         };
         receipts.recover()?;
         Ok(Some(Arc::new(receipts)))
@@ -168,13 +172,15 @@ impl Receipts {
         self.queue.end_await_receipts();
     }
 
-    /// Writes and records the receipts of all ended attempts.
+    /// Writes and records the receipts of all ended attempts. An attempt whose data cannot be read is
+    /// skipped and reported, and the next call tries the attempt again.
     fn write_all(&self, is_stopping: &dyn Fn() -> bool) -> Result<()> {
+        let mut after = 0;
         loop {
-            let due = self.queue.receipts_due()?;
-            if due.is_empty() || is_stopping() {
+            let page = self.queue.receipts_due(after)?;
+            let Some(last_due) = page.last.filter(|_| !is_stopping()) else {
                 return Ok(());
-            }
+            };
             let mut last = self.last()?;
             if self
                 .folder
@@ -184,16 +190,20 @@ impl Receipts {
                 self.recover()?;
                 continue;
             }
-            let mut written = Vec::with_capacity(due.len());
-            for one in &due {
+            for (run, error) in &page.unreadable {
+                self.skip(*run, error);
+            }
+            let mut written = Vec::with_capacity(page.receipts.len());
+            for due in &page.receipts {
                 if is_stopping() {
                     break;
                 }
-                match self.write(one, last.as_ref()) {
-                    Ok(new) => {
+                match self.write(due, last.as_ref()) {
+                    Ok(Some(new)) => {
                         last = Some(new.receipt.clone());
                         written.push(new);
                     }
+                    Ok(None) => {}
                     Err(error) => {
                         // Record the receipts that are already written before the next try.
                         self.queue.receipts_written(written)?;
@@ -202,18 +212,44 @@ impl Receipts {
                 }
             }
             self.queue.receipts_written(written)?;
+            after = last_due;
         }
     }
 
-    /// Writes one receipt.
-    fn write(&self, due: &DueReceipt, last: Option<&ReceiptReference>) -> Result<WrittenReceipt> {
+    /// Reports an attempt whose receipt cannot be written, once while the process runs.
+    fn skip(&self, run: i64, error: &Error) {
+        if !self.skipped.lock_unpoisoned().insert(run) {
+            return;
+        }
+        tracing::error!(run, "skips a receipt: {error}");
+        if let Err(error) = self.queue.receipt_failed(run, error) {
+            tracing::error!(run, "cannot publish the error of a receipt: {error}");
+        }
+    }
+
+    /// Writes one receipt. Returns `None` if the content of the receipt cannot be made. Then the
+    /// attempt is skipped and reported. An error of the folder applies to all receipts.
+    fn write(
+        &self,
+        due: &DueReceipt,
+        last: Option<&ReceiptReference>,
+    ) -> Result<Option<WrittenReceipt>> {
         let issued_at = clock::now();
         let sequence = last.map_or(0, |last| last.sequence) + 1;
         let mut head = content::head(due, &self.name, issued_at);
         head.sequence = sequence;
         head.previous = last.map(|last| last.id.clone());
-        head.list = content::describe(&due.list)?;
-        let line = sign(&self.key, RECEIPT_TYPE, &head)?;
+        let line = content::describe(&due.list).and_then(|list| {
+            head.list = list;
+            sign(&self.key, RECEIPT_TYPE, &head)
+        });
+        let line = match line {
+            Ok(line) => line,
+            Err(error) => {
+                self.skip(due.run, &error);
+                return Ok(None);
+            }
+        };
         let id = id_of(&line);
         self.folder.write_receipt(sequence, |file| {
             use std::io::Write;
@@ -221,15 +257,16 @@ impl Receipts {
             file.write_all(b"\n")?;
             content::copy(&due.list, &head.list, file)
         })?;
+        self.skipped.lock_unpoisoned().remove(&due.run);
         let mut added = self.added.lock_unpoisoned();
         added.0 += 1;
         added.1 += line.len() as u64 + 1 + head.list.bytes;
         drop(added);
-        Ok(WrittenReceipt {
+        Ok(Some(WrittenReceipt {
             run: due.run,
             receipt: ReceiptReference { id, sequence },
             issued_at,
-        })
+        }))
     }
 
     /// Records the receipts whose files follow the last recorded receipt.
@@ -240,27 +277,34 @@ impl Receipts {
             None => Chain::default(),
         };
         loop {
-            let sequence = chain.last().map_or(0, |(sequence, _)| sequence) + 1;
-            if !self.folder.has(sequence) {
+            // One transaction records all receipts of a page.
+            let due = self.queue.receipts_due(0)?.receipts;
+            let mut written = Vec::new();
+            while written.len() < RECEIPTS_MAX as usize {
+                let sequence = chain.last().map_or(0, |(sequence, _)| sequence) + 1;
+                if !self.folder.has(sequence) {
+                    break;
+                }
+                let line = self.folder.head(sequence)?;
+                let (head, _) = verify_receipt(&line, &self.keys)
+                    .map_err(|error| self.folder.of_file(sequence, error))?;
+                let id = id_of(&line);
+                chain
+                    .add(&head, &id)
+                    .map_err(|error| self.folder.of_file(sequence, error))?;
+                let run = due.iter().find(|due| content::is_of(&head, due));
+                // A receipt without data in the queue: the queue was restored from an old backup.
+                let run = run.map_or(-i64::try_from(sequence).unwrap_or(i64::MAX), |due| due.run);
+                written.push(WrittenReceipt {
+                    run,
+                    receipt: ReceiptReference { id, sequence },
+                    issued_at: Timestamp::parse(&head.issued_at).unwrap_or_else(clock::now),
+                });
+            }
+            if written.is_empty() {
                 return Ok(());
             }
-            let line = self.folder.head(sequence)?;
-            let (head, _) = verify_receipt(&line, &self.keys)
-                .map_err(|error| self.folder.of_file(sequence, error))?;
-            let id = id_of(&line);
-            chain
-                .add(&head, &id)
-                .map_err(|error| self.folder.of_file(sequence, error))?;
-            let due = self.queue.receipts_due()?;
-            let run = due.iter().find(|due| content::is_of(&head, due));
-            // A receipt without data in the queue: the queue was restored from an old backup.
-            let run = run.map_or(-i64::try_from(sequence).unwrap_or(i64::MAX), |due| due.run);
-            let issued_at = Timestamp::parse(&head.issued_at).unwrap_or_else(clock::now);
-            self.queue.receipts_written(vec![WrittenReceipt {
-                run,
-                receipt: ReceiptReference { id, sequence },
-                issued_at,
-            }])?;
+            self.queue.receipts_written(written)?;
         }
     }
 
@@ -323,7 +367,7 @@ impl Receipts {
 
 /// Returns the error for a receipt that is not written yet.
 pub(crate) fn not_written_yet() -> dray_core::Error {
-    use dray_core::{End, Error, ErrorKind};
+    use dray_core::{End, ErrorKind};
     Error::new(ErrorKind::Busy, End::Here, "read the receipt")
         .cause("the transfer has ended, and the endpoint has not written the receipt yet")
         .remedy("try again in a moment; if the receipt is still missing, see the endpoint's log")

@@ -4,7 +4,7 @@ use dray_api::{FileOutcome, FileState};
 use dray_config::Config;
 use dray_core::TransferId;
 use dray_queue::events::Hub;
-use dray_queue::{Ending, Queue, Submission, clock};
+use dray_queue::{Ending, Queue, RECEIPTS_MAX, Submission, clock};
 use dray_receipt::{Chain, KeyRing, ListDigest, id_of, verify_checkpoint, verify_receipt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -148,8 +148,9 @@ fn a_receipt_that_a_crash_left_unrecorded_is_recorded_once() {
     site.transfer("one");
     site.transfer("two");
     // The crash comes after the file has its name, and before the queue knows.
-    let due = site.queue.receipts_due().expect("read");
+    let due = site.queue.receipts_due(0).expect("read").receipts;
     let written = site.receipts.write(&due[0], None).expect("written");
+    let written = written.expect("a receipt");
     std::fs::write(folder.path().join("receipts/.new-000000000002"), "half").expect("written");
     drop(site);
     let site = open(folder.path());
@@ -157,7 +158,7 @@ fn a_receipt_that_a_crash_left_unrecorded_is_recorded_once() {
         site.queue.last_receipt().expect("read"),
         Some(written.receipt)
     );
-    assert_eq!(site.queue.receipts_due().expect("read").len(), 1);
+    assert_eq!(site.queue.receipts_due(0).expect("read").receipts.len(), 1);
     site.write();
     assert_eq!(
         audit(&folder.path().join("receipts")).expect("good"),
@@ -218,6 +219,64 @@ fn a_new_queue_continues_the_chain_of_a_checkpoint() {
 }
 
 #[test]
+fn an_attempt_whose_list_cannot_be_read_stops_no_other_receipt() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("receipts");
+    let site = open(folder.path());
+    for id in ["one", "two"] {
+        site.transfer(id);
+    }
+    // A read of a folder fails for every user.
+    let list = site.queue.receipts_due(0).expect("read").receipts[0].list.clone();
+    let aside = list.with_extension("aside");
+    std::fs::rename(&list, &aside).expect("moved");
+    std::fs::create_dir(&list).expect("made");
+    site.write();
+    assert_eq!(audit(&place).expect("good"), ["two"]);
+    let notices = || {
+        let heard = site.queue.hub().since(0, usize::MAX, |_| true);
+        let notices = heard.events.iter().filter_map(|one| one.event.notice.clone());
+        notices.filter(|words| words.contains("receipt")).count()
+    };
+    assert_eq!(notices(), 1);
+    site.write();
+    assert_eq!(notices(), 1, "reported once");
+    std::fs::remove_dir(&list).expect("removed");
+    std::fs::rename(&aside, &list).expect("moved back");
+    site.write();
+    assert_eq!(audit(&place).expect("good"), ["two", "one"]);
+}
+
+#[test]
+fn many_receipts_that_a_crash_left_unrecorded_are_recorded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("receipts");
+    let site = open(folder.path());
+    let count = RECEIPTS_MAX as usize + 2;
+    for at in 0..count {
+        site.transfer(&format!("t{at}"));
+    }
+    let mut last = None;
+    let mut after = 0;
+    loop {
+        let page = site.queue.receipts_due(after).expect("read");
+        for due in &page.receipts {
+            let written = site.receipts.write(due, last.as_ref()).expect("written");
+            last = written.map(|written| written.receipt);
+        }
+        match page.last {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    drop(site);
+    let site = open(folder.path());
+    assert_eq!(site.queue.last_receipt().expect("read"), last);
+    assert_eq!(site.queue.receipts_due(0).expect("read").last, None);
+    assert_eq!(audit(&place).expect("good").len(), count);
+}
+
+#[test]
 fn a_foreign_receipt_stops_the_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let site = open(folder.path());
@@ -249,7 +308,7 @@ fn a_changed_key_keeps_old_receipts_verifiable() {
     site.transfer("three");
     // A crash leaves a receipt of the old key unrecorded.
     let last = site.queue.last_receipt().expect("read");
-    let due = site.queue.receipts_due().expect("read");
+    let due = site.queue.receipts_due(0).expect("read").receipts;
     site.receipts.write(&due[0], last.as_ref()).expect("written");
     let old = std::fs::read(place.join("key.pem")).expect("read");
     drop(site);
@@ -328,11 +387,11 @@ fn receipts_beyond_the_count_and_the_bytes_are_removed() {
     };
     let two = size(4) + size(5);
     drop(site);
-    let site = keep(&format!("keep_bytes = \"{two}B\""));
+    let site = keep(&format!("keep_bytes = {two}"));
     site.receipts.remove_old(now).expect("removed");
     assert_eq!(audit(&place).expect("good"), ["d", "e"]);
     drop(site);
-    let site = keep("keep_bytes = \"1B\"");
+    let site = keep("keep_bytes = 1");
     site.receipts.remove_old(now).expect("removed");
     assert_eq!(audit(&place).expect("good"), ["e"], "the newest receipt stays");
     drop(site);

@@ -12,9 +12,9 @@ use super::sqlite::{json, sql};
 use super::{Queue, TRANSFERS, not_found};
 use crate::clock;
 use crate::promises::View;
-use dray_api::{ErrorParts, ReceiptReference, Timestamp, Transfer};
+use dray_api::{ErrorParts, Event, EventKind, ReceiptReference, Timestamp, Transfer};
 use dray_core::lock::LockExt;
-use dray_core::{Result, TransferId};
+use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -51,6 +51,17 @@ pub struct DueReceipt {
     pub transfer: Transfer,
     /// The sessions that broke off.
     pub breaks: Vec<BrokenSession>,
+}
+
+/// A page of ended attempts.
+#[derive(Debug, Default)]
+pub struct DuePage {
+    /// The attempts, the oldest first.
+    pub receipts: Vec<DueReceipt>,
+    /// The attempts whose stored data cannot be read.
+    pub unreadable: Vec<(i64, Error)>,
+    /// Number of the last attempt of the page; `None` if there are no further attempts.
+    pub last: Option<i64>,
 }
 
 /// A written receipt.
@@ -181,6 +192,14 @@ pub(super) fn needs_folder(connection: &Connection, folder: &str) -> Result<bool
         .map_err(sql("look up the receipts that are due"))
 }
 
+fn unreadable(folder: &str, error: &rusqlite::Error) -> Error {
+    Error::new(ErrorKind::InvalidRequest, End::Here, "write the receipt")
+        .cause(format!(
+            "the stored data of the attempt in {folder} cannot be read: {error}"
+        ))
+        .remedy("restore the state folder from a backup, or report this error")
+}
+
 fn last(connection: &Connection) -> rusqlite::Result<Option<ReceiptReference>> {
     let mut statement = connection
         .prepare_cached("SELECT sequence, id FROM receipts ORDER BY sequence DESC LIMIT 1")?;
@@ -204,30 +223,72 @@ impl Queue {
         self.due.notify();
     }
 
-    /// Returns ended attempts whose receipt is not written yet, the oldest first, at most
-    /// [`RECEIPTS_MAX`].
+    /// Returns ended attempts whose receipt is not written yet: those with numbers above `after`, the
+    /// oldest first, at most [`RECEIPTS_MAX`].
     ///
     /// # Errors
     /// Errors of the database.
-    pub fn receipts_due(&self) -> Result<Vec<DueReceipt>> {
+    pub fn receipts_due(&self, after: i64) -> Result<DuePage> {
         let failed = sql("look up the receipts that are due");
         let lists = self.folder.join(TRANSFERS);
-        self.read(|connection| {
+        let rows: Vec<(i64, String, String)> = self.read(|connection| {
             let mut statement = connection
-                .prepare_cached("SELECT run, folder, ended FROM receipts_due ORDER BY run LIMIT ?1")
+                .prepare_cached(
+                    "SELECT run, folder, ended FROM receipts_due WHERE run > ?1
+                     ORDER BY run LIMIT ?2",
+                )
                 .map_err(&failed)?;
-            let found = statement.query_map([RECEIPTS_MAX], |row| {
-                let (folder, ended): (String, String) = (row.get(1)?, row.get(2)?);
-                let Ended { transfer, breaks } = unjson(&ended)?;
-                Ok(DueReceipt {
-                    run: row.get(0)?,
+            let read = statement.query_map((after, RECEIPTS_MAX), |row| {
+                // Damaged text must not make the other rows unreadable.
+                let text = |at: usize| -> rusqlite::Result<String> {
+                    Ok(String::from_utf8_lossy(row.get_ref(at)?.as_bytes()?).into_owned())
+                };
+                Ok((row.get(0)?, text(1)?, text(2)?))
+            });
+            read.and_then(Iterator::collect).map_err(&failed)
+        })?;
+        let mut page = DuePage {
+            last: rows.last().map(|(run, ..)| *run),
+            ..DuePage::default()
+        };
+        for (run, folder, ended) in rows {
+            match unjson::<Ended>(&ended) {
+                Ok(Ended { transfer, breaks }) => page.receipts.push(DueReceipt {
+                    run,
                     list: manifest::path_of(&lists.join(folder), transfer.attempt),
                     transfer,
                     breaks,
+                }),
+                Err(error) => page.unreadable.push((run, unreadable(&folder, &error))),
+            }
+        }
+        Ok(page)
+    }
+
+    /// Publishes that the receipt of an attempt cannot be written. The owner of the transfer gets the
+    /// event, if the transfer still exists.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn receipt_failed(&self, run: i64, error: &Error) -> Result<()> {
+        let found: Option<(String, String)> = self.read(|connection| {
+            connection
+                .prepare_cached("SELECT id, owner FROM transfers WHERE seq = ?1")
+                .and_then(|mut statement| {
+                    let found = statement.query_row([run], |row| Ok((row.get(0)?, row.get(1)?)));
+                    found.optional()
                 })
-            });
-            found.and_then(Iterator::collect).map_err(&failed)
-        })
+                .map_err(sql("look up the transfer of a receipt"))
+        })?;
+        if let Some((id, owner)) = found {
+            let event = Event {
+                transfer: Some(id),
+                notice: Some(format!("the receipt cannot be written: {error}")),
+                ..Event::new(EventKind::Notice, clock::now())
+            };
+            self.hub.publish(Some(owner.as_str().into()), event);
+        }
+        Ok(())
     }
 
     /// Returns the newest recorded receipt.
