@@ -4,9 +4,9 @@
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_receipt::LINE_BYTES_MAX;
 use rustix::fs::FlockOperation;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The private key.
@@ -36,6 +36,7 @@ impl Folder {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
         builder.create(path).map_err(failed)?;
+        make_private(path, 0o700).map_err(failed)?;
         let mut options = OpenOptions::new();
         options.create(true).append(true).mode(0o600);
         let lock = options.open(path.join(LOCK)).map_err(failed)?;
@@ -156,6 +157,17 @@ impl Folder {
         File::open(&self.path)?.sync_all()
     }
 
+    /// Reads the private key. Takes the permissions of other users on the file away. Returns `None`
+    /// if the file does not exist.
+    pub(super) fn read_key(&self) -> Result<Option<Vec<u8>>> {
+        let path = self.path.join(KEY);
+        match make_private(&path, 0o600) {
+            Ok(()) => self.read(KEY),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed("protect the key of the receipts", &path, &error)),
+        }
+    }
+
     /// Reads a small file. Returns `None` if the file does not exist.
     pub(super) fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let path = self.path.join(name);
@@ -230,6 +242,21 @@ impl Folder {
             false => Ok(()),
         })
     }
+}
+
+/// Takes the permissions of other users on a file or a folder away.
+fn make_private(path: &Path, mode: u32) -> std::io::Result<()> {
+    let found = std::fs::metadata(path)?.permissions().mode() & 0o7777;
+    if found & 0o077 == 0 {
+        return Ok(());
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+    tracing::warn!(
+        "{} had the mode {found:04o}, so other users could use it; it now has the mode {mode:04o}. \
+         If somebody may have read a key, make a new one",
+        path.display()
+    );
+    Ok(())
 }
 
 fn failed(operation: &str, path: &Path, error: &std::io::Error) -> Error {

@@ -23,7 +23,7 @@ pub(super) fn open(folder: &Folder, recorded: Option<u64>) -> Result<(SigningKey
         })?,
         None => KeyRing::default(),
     };
-    let key = match folder.read(KEY)? {
+    let key = match folder.read_key()? {
         Some(pem) => SigningKey::from_pem(&pem)?,
         None => {
             let (key, pem) = SigningKey::generate(&SystemRandom::new())?;

@@ -277,6 +277,34 @@ fn many_receipts_that_a_crash_left_unrecorded_are_recorded() {
 }
 
 #[test]
+fn a_start_takes_the_permissions_of_other_users_away() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("receipts");
+    let site = open(folder.path());
+    site.transfer("one");
+    site.write();
+    drop(site);
+    let wide = |path: &Path, mode: u32| {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, permissions).expect("set");
+    };
+    wide(&place, 0o755);
+    wide(&place.join("key.pem"), 0o644);
+    let site = open(folder.path());
+    let mode = |path: &Path| {
+        let state = std::fs::metadata(path).expect("there");
+        state.permissions().mode() & 0o7777
+    };
+    assert_eq!(mode(&place), 0o700);
+    for name in ["key.pem", "keys.json", "lock", "000000000001.receipt"] {
+        assert_eq!(mode(&place.join(name)), 0o600, "{name}");
+    }
+    site.transfer("two");
+    site.write();
+    assert_eq!(audit(&place).expect("good"), ["one", "two"]);
+}
+
+#[test]
 fn a_foreign_receipt_stops_the_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let site = open(folder.path());
