@@ -24,9 +24,9 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 SECONDS = 60.0
 
 
-def dray(endpoint: Endpoint, *words: str) -> tuple[int, str, str]:
+def dray(endpoint: Endpoint, *words: str, subject: str = "alice") -> tuple[int, str, str]:
     """Run ``dray`` with a valid token. Return the exit code, the output and the notes."""
-    environment = {**os.environ, "DRAY_TOKEN": endpoint.token()}
+    environment = {**os.environ, "DRAY_TOKEN": endpoint.token(subject=subject)}
     whole: list[str | Path] = [find_program(), *words]
     whole += ["--endpoint", endpoint.address, "--peer-key", endpoint.key]
     ended = subprocess.run(
@@ -83,6 +83,26 @@ def test_a_command_lists_and_retries_failed_transfers(endpoint: Endpoint) -> Non
         assert code == 1, "the second id is unknown"
         assert "unknown is not retried" in words
         assert client.wait("gone", timeout_seconds=SECONDS).state == "done"
+
+
+def test_all_failed_means_the_transfers_of_the_caller(endpoint: Endpoint) -> None:
+    """An administrator sees the failed transfers of all owners, and names the owner."""
+    code, out, words = dray(endpoint, "retry", "--all-failed", subject="root")
+    assert (code, out, words) == (0, "", "")
+    for subject, option in (("bob", "--owner=alice"), ("bob", "--all-owners")):
+        code, out, words = dray(endpoint, "retry", "--all-failed", option, subject=subject)
+        assert (code, out) == (3, "")
+        assert "bob" in words
+        assert "not an administrator" in words
+    code, _, words = dray(endpoint, "retry", "--owner", "alice", "away", subject="root")
+    assert code == 2, words
+    with endpoint.client() as client:
+        for attempt, option in ((2, "--owner=alice"), (3, "--all-owners")):
+            code, out, words = dray(endpoint, "retry", "--all-failed", option, subject="root")
+            assert (code, out.split()[0]) == (0, "away"), words
+            failed(client, "away", attempt)
+        dray(endpoint, "retry", "--all-failed", "--owner=alice")
+        failed(client, "away", 4)
 
 
 def test_a_start_retries_failed_transfers_up_to_a_number_of_attempts(endpoint: Endpoint) -> None:

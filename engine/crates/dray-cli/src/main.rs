@@ -26,6 +26,7 @@ mod progress;
 mod receipts;
 mod remote;
 mod report;
+mod retry;
 mod run;
 mod serve;
 mod signals;
@@ -74,7 +75,7 @@ fn run() -> Exit {
         Command::Tier(tier) => tiers::run(tier),
         Command::Stage(stage) => staging::run(stage),
         Command::Cancel(cancel) => transfers::cancel(cancel),
-        Command::Retry(retry) => transfers::retry(retry),
+        Command::Retry(retry) => retry::run(retry),
         Command::Ls(at) => storage::list(at),
         Command::Stat(at) => storage::stat(at),
         Command::Rm(rm) => storage::remove(rm),

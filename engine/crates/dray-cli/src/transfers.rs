@@ -1,6 +1,6 @@
 //! Commands on the transfers of an endpoint: `transfers`, `show` and `cancel`.
 
-use crate::args::{Ask, Cancel, Retry, ShowTransfer, Transfers};
+use crate::args::{Ask, Cancel, ShowTransfer, Transfers};
 use crate::exit::{Exit, Stop};
 use crate::output;
 use crate::peer;
@@ -43,7 +43,7 @@ pub(crate) fn quoted(text: &str) -> String {
     quoted
 }
 
-fn client(endpoint: Option<&str>, ask: &Ask) -> Result<Client> {
+pub(crate) fn client(endpoint: Option<&str>, ask: &Ask) -> Result<Client> {
     peer::client(&ask.who, &peer::endpoint(endpoint)?)
 }
 
@@ -154,61 +154,6 @@ pub(crate) fn show(show: &ShowTransfer) -> Result<Exit, Stop> {
     })
 }
 
-/// Runs `dray retry`. Continues with the next transfer after an error.
-pub(crate) fn retry(retry: &Retry) -> Result<Exit, Stop> {
-    let client = client(retry.endpoint.as_deref(), &retry.ask)?;
-    let ids = match retry.all_failed {
-        true => failed_ids(&client)?,
-        false => retry.ids.iter().map(ToString::to_string).collect(),
-    };
-    let mut exit = Exit::Safe;
-    for id in ids {
-        let path = format!("/v1/transfers/{}/retry", quoted(&id));
-        match client.ask::<Transfer>(Method::POST, &path, None) {
-            Ok(transfer) if retry.ask.json => output::result(&transfer.json.to_string()),
-            Ok(transfer) => output::result(&line(&transfer.read)),
-            Err(error) if is_away(&error) => return Err(error.into()),
-            Err(error) => {
-                output::note(&format!("{id} is not retried: {error}"));
-                exit = Exit::SomeFailed;
-            }
-        }
-    }
-    Ok(exit)
-}
-
-/// Returns the ids of the failed transfers whose error is not permanent.
-fn failed_ids(client: &Client) -> Result<Vec<String>> {
-    let (mut ids, mut permanent) = (Vec::new(), 0_u64);
-    let mut query = "/v1/transfers?state=failed&limit=1000".to_owned();
-    loop {
-        let page = client.ask::<TransferList>(Method::GET, &query, None)?.read;
-        for transfer in page.transfers {
-            let error = transfer.error.as_ref();
-            match error.is_some_and(|error| error.status == "permanent") {
-                true => permanent += 1,
-                false => ids.push(transfer.id),
-            }
-        }
-        match page.next {
-            Some(next) => {
-                query = format!(
-                    "/v1/transfers?state=failed&limit=1000&cursor={}",
-                    quoted(&next)
-                );
-            }
-            None => break,
-        }
-    }
-    if permanent > 0 {
-        output::note(&format!(
-            "{} not retried, because the error is permanent: correct the cause, then give the ids",
-            count(permanent, "transfer")
-        ));
-    }
-    Ok(ids)
-}
-
 /// Waits for the end of a transfer, even if the endpoint is unreachable for a time. Calls `seen`
 /// with each state of the transfer.
 pub(crate) fn wait(
@@ -244,7 +189,7 @@ pub(crate) fn wait(
     }
 }
 
-fn is_away(error: &Error) -> bool {
+pub(crate) fn is_away(error: &Error) -> bool {
     matches!(
         error.kind,
         ErrorKind::Unreachable | ErrorKind::TimedOut | ErrorKind::Busy

@@ -338,9 +338,17 @@ pub(crate) struct Retry {
     #[arg(value_name = "ID", value_parser = super::id_there, required_unless_present = "all_failed")]
     pub(crate) ids: Vec<TransferId>,
 
-    /// Retry each failed transfer whose error is not permanent
+    /// Retry each of your own failed transfers whose error is not permanent
     #[arg(long, conflicts_with = "ids")]
     pub(crate) all_failed: bool,
+
+    /// With --all-failed: retry the transfers of this owner instead (for administrators)
+    #[arg(long, value_name = "NAME", requires = "all_failed", conflicts_with = "all_owners")]
+    pub(crate) owner: Option<String>,
+
+    /// With --all-failed: retry the transfers of all owners (for administrators)
+    #[arg(long, requires = "all_failed")]
+    pub(crate) all_owners: bool,
 
     /// HOST[:PORT] (default: DRAY_ENDPOINT)
     #[arg(long, value_name = "ENDPOINT")]

@@ -3,14 +3,15 @@
 use super::Queue;
 use super::change::apply;
 use super::quota::Quota;
-use super::row::{Row, SELECT, rows};
+use super::row::Row;
+use super::sqlite::sql;
 use super::states::Command;
 use crate::clock;
 use dray_core::Result;
 use std::time::Duration;
 
 /// Maximum number of transfers that one start retries, the latest first. The others stay failed.
-const RETRIED_MAX: u32 = 1_000;
+const RETRIED_MAX: usize = 1_000;
 
 /// The failed transfers that get a new attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,9 +26,8 @@ impl Queue {
     /// Starts a new attempt of each failed transfer within the bounds, except transfers whose error
     /// is permanent, whose tickets were deleted, or which have claimed space on a tier. A transfer
     /// with a later transfer to the same destination stays failed too: it could overwrite the data
-    /// of the later one. If the queue
-    /// is full, the other transfers stay failed. Called once, after [`Queue::requeue_interrupted`].
-    /// Returns the number of transfers.
+    /// of the later one. If the queue is full, the other transfers stay failed. Called once, after
+    /// [`Queue::requeue_interrupted`]. Returns the number of transfers.
     ///
     /// # Errors
     /// Errors of the database.
@@ -35,16 +35,29 @@ impl Queue {
         let limits = self.settings.limits();
         self.write(move |connection, effects| {
             let now = clock::now();
-            let statement = format!(
-                "{SELECT} WHERE t.state = 'failed' AND t.ended_at >= ?1 AND t.seq IN (
-                     SELECT MAX(seq) FROM transfers GROUP BY destination_url
-                 ) ORDER BY t.ended_at DESC LIMIT ?2"
-            );
+            let failed = sql("look up the failed transfers");
+            // The limit applies to the transfers that are retried. In the statement it would also
+            // count transfers that are not worth a try, and those could hide all others.
+            let mut statement = connection
+                .prepare_cached(
+                    "SELECT id FROM transfers WHERE state = 'failed' AND ended_at >= ?1
+                     AND attempt < ?2 AND seq IN (
+                         SELECT MAX(seq) FROM transfers GROUP BY destination_url
+                     ) ORDER BY ended_at DESC",
+                )
+                .map_err(&failed)?;
             let since = now.before(bounds.age_max).as_ms();
-            let found = rows(connection, &statement, (since, RETRIED_MAX))?;
+            let ids = statement.query_map((since, bounds.attempts_max), |row| row.get(0));
+            let ids = ids.and_then(Iterator::collect::<rusqlite::Result<Vec<String>>>);
             let mut quota = Quota::count(connection, limits, "try the transfer again")?;
             let mut retried = 0;
-            for mut row in found {
+            for id in ids.map_err(&failed)? {
+                if retried == RETRIED_MAX {
+                    break;
+                }
+                let Some(mut row) = Row::find(connection, &id)? else {
+                    continue;
+                };
                 if !is_worth_a_try(&row, bounds) {
                     continue;
                 }

@@ -95,3 +95,20 @@ fn a_start_retries_no_transfer_whose_destination_has_a_later_transfer() {
     queue.ended(&id("second"), Ending::Done).expect("ended");
     assert_eq!(queue.retry_failed(BOUNDS).expect("nothing"), 0);
 }
+
+#[test]
+fn transfers_that_are_not_worth_a_try_do_not_hide_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(&folder.path().join("state"));
+    queue.submit(by("alice", apart("away"))).expect("taken");
+    fail(&queue, "away", ErrorKind::Io);
+    // A start looks at the latest failures first.
+    for at in 0..1_001 {
+        let name = format!("refused{at}");
+        queue.submit(by("alice", apart(&name))).expect("taken");
+        fail(&queue, &name, ErrorKind::PermissionDenied);
+    }
+    assert_eq!(queue.retry_failed(BOUNDS).expect("retried"), 1);
+    let away = queue.show(&actor("alice"), "away").expect("there");
+    assert_eq!((away.state, away.attempt), (State::Queued, 2));
+}
