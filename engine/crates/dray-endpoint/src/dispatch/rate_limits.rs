@@ -7,6 +7,7 @@
 use crate::live::Moving;
 use dray_api::{RateLimitAnswer, RateLimitWord};
 use dray_config::Config;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A limit counts as used up if less than this fraction (1/50) of it is left. The rounds of shares
@@ -17,16 +18,49 @@ const fn is_used_up(limit: u64, used: u64) -> bool {
     used >= limit - limit / LEFT_PART
 }
 
-/// The sessions of an endpoint with the rates that one round grants to them.
+/// The rates that one round grants, summed over the sessions of each root, owner and peer.
 pub(super) struct Granted<'a> {
-    pub(super) config: &'a Config,
-    pub(super) all: &'a [Arc<Moving>],
-    pub(super) rates: &'a [Option<u64>],
+    config: &'a Config,
     /// Measured capacity of the network in bytes per second, if no rate is configured.
-    pub(super) link: Option<u64>,
+    link: Option<u64>,
+    of_roots: HashMap<&'a str, u64>,
+    of_owners: HashMap<&'a str, u64>,
+    of_peers: HashMap<&'a str, u64>,
+    whole: u64,
 }
 
-impl Granted<'_> {
+impl<'a> Granted<'a> {
+    /// Computes the sums of one round. `rates` has the granted rate of each session.
+    pub(super) fn new(
+        config: &'a Config,
+        all: &'a [Arc<Moving>],
+        rates: &[Option<u64>],
+        link: Option<u64>,
+    ) -> Self {
+        let mut granted = Self {
+            config,
+            link,
+            of_roots: HashMap::new(),
+            of_owners: HashMap::new(),
+            of_peers: HashMap::new(),
+            whole: 0,
+        };
+        for (moving, rate) in all.iter().zip(rates) {
+            let Some(rate) = *rate else { continue };
+            let add = |sum: &mut u64| *sum = sum.saturating_add(rate);
+            add(&mut granted.whole);
+            add(granted.of_owners.entry(&moving.owner).or_default());
+            add(granted.of_peers.entry(&moving.peer).or_default());
+            for (at, root) in moving.roots.iter().enumerate() {
+                // A session that uses a root twice counts once.
+                if !moving.roots[..at].contains(root) {
+                    add(granted.of_roots.entry(root).or_default());
+                }
+            }
+        }
+        granted
+    }
+
     /// Returns the limit that determines the rate of the session `moving`. `None` if the session
     /// has no granted rate, or if no single limit determines it. The smallest scope comes first: a
     /// user changes the limit of a request more easily than the limit of an endpoint.
@@ -44,23 +78,25 @@ impl Granted<'_> {
         {
             return Some(limit(RateLimitWord::Request, None, most));
         }
+        let sum = |sums: &HashMap<&str, u64>, name: &str| sums.get(name).copied().unwrap_or(0);
         let roots = self.config.root.iter().filter_map(|root| {
             let name = root.name.as_str();
-            let uses = |moving: &Moving| moving.roots.iter().any(|used| used == name);
-            let most = root.rate.filter(|_| uses(moving))?.0;
-            is_used_up(most, self.sum(uses)).then(|| limit(RateLimitWord::Root, Some(name), most))
+            let is_used = moving.roots.iter().any(|used| used == name);
+            let most = root.rate.filter(|_| is_used)?.0;
+            is_used_up(most, sum(&self.of_roots, name))
+                .then(|| limit(RateLimitWord::Root, Some(name), most))
         });
         let owner = moving.owner.as_str();
         let of_owner = self.config.share_of_owner(owner).and_then(|share| {
             let most = share.rate_max?.0;
-            let used = self.sum(|other| other.owner == moving.owner);
-            is_used_up(most, used).then(|| limit(RateLimitWord::Owner, Some(owner), most))
+            is_used_up(most, sum(&self.of_owners, owner))
+                .then(|| limit(RateLimitWord::Owner, Some(owner), most))
         });
         let peer = moving.peer.as_str();
         let of_peer = self.config.share_of_peer(peer).and_then(|share| {
             let most = share.rate_max?.0;
-            let used = self.sum(|other| other.peer == moving.peer);
-            is_used_up(most, used).then(|| limit(RateLimitWord::Peer, Some(peer), most))
+            is_used_up(most, sum(&self.of_peers, peer))
+                .then(|| limit(RateLimitWord::Peer, Some(peer), most))
         });
         let whole = match (self.config.rate, self.link) {
             (Some(most), _) => Some((RateLimitWord::Endpoint, most.0)),
@@ -68,19 +104,13 @@ impl Granted<'_> {
             (None, None) => None,
         };
         let of_whole = whole.and_then(|(kind, most)| {
-            is_used_up(most, self.sum(|_| true)).then(|| limit(kind, None, most))
+            is_used_up(most, self.whole).then(|| limit(kind, None, most))
         });
         roots
             .min_by_key(|limit| limit.rate)
             .or(of_owner)
             .or(of_peer)
             .or(of_whole)
-    }
-
-    fn sum(&self, counts: impl Fn(&Moving) -> bool) -> u64 {
-        let pairs = self.all.iter().zip(self.rates);
-        let counted = pairs.filter(|(moving, _)| counts(moving));
-        counted.fold(0, |sum, (_, rate)| sum.saturating_add(rate.unwrap_or(0)))
     }
 }
 
@@ -92,6 +122,7 @@ mod tests {
     use dray_config::Config;
     use dray_core::TransferId;
     use std::sync::Arc;
+    use std::time::{Duration, Instant};
 
     fn config() -> Config {
         let text = "name = \"a.example\"\nstate = \"/var/lib/dray\"\nrate = \"1000B/s\"\n\
@@ -120,12 +151,7 @@ mod tests {
             .map(|(moving, _)| Arc::clone(moving))
             .collect();
         let rates: Vec<_> = sessions.iter().map(|(_, rate)| *rate).collect();
-        let granted = Granted {
-            config: &config,
-            all: &all,
-            rates: &rates,
-            link: None,
-        };
+        let granted = Granted::new(&config, &all, &rates, None);
         let limit = granted.limit_of(&all[0], rates[0])?;
         Some((limit.kind, limit.rate))
     }
@@ -155,5 +181,22 @@ mod tests {
         assert_eq!(found(&[(far, Some(300))]), Some((W::Peer, 300)));
         let busy = [(bob(None), Some(600)), (bob(None), Some(400))];
         assert_eq!(found(&busy), Some((W::Endpoint, 1000)));
+    }
+
+    #[test]
+    fn a_round_with_many_sessions_computes_each_sum_once() {
+        let all: Vec<_> = (0..20_000)
+            .map(|at| moving("alice", &format!("p{at}"), "data", None))
+            .collect();
+        let rates = vec![Some(1); all.len()];
+        let config = config();
+        let begun = Instant::now();
+        let granted = Granted::new(&config, &all, &rates, None);
+        for moving in &all {
+            let limit = granted.limit_of(moving, Some(1)).expect("a limit");
+            assert_eq!(limit.kind, RateLimitWord::Root);
+        }
+        // A sum for each session would take a minute.
+        assert!(begun.elapsed() < Duration::from_secs(10));
     }
 }

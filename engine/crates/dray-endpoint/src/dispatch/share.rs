@@ -95,12 +95,7 @@ impl Shares {
             // No bound applies to the sessions, so no session gets a limit.
             false => vec![None; all.len()],
         };
-        let granted = Granted {
-            config: &self.config,
-            all: &all,
-            rates: &rates,
-            link: look.link,
-        };
+        let granted = Granted::new(&self.config, &all, &rates, look.link);
         for (moving, rate) in all.iter().zip(rates.iter().copied()) {
             if moving.is_own {
                 let limit = granted.limit_of(moving, rate);
