@@ -24,8 +24,12 @@ impl TraceContext {
     pub const TEXT_BYTES: usize = TEXT_LENGTH;
 
     /// Parses the value of `traceparent`. Returns `None` for every other text: the standard
-    /// demands that a receiver ignores an invalid value (section 3.2.2). The text of a later
-    /// version may have further parts.
+    /// demands that a receiver ignores an invalid value (section 3.2.2).
+    ///
+    /// The text of a later version may have further parts. Of such a text, the standard demands that
+    /// a receiver uses only the parts that it knows, and writes them in the latest version that it
+    /// knows (section 3.2.4, "Versioning of traceparent"). So the result has no version, and
+    /// [`TraceContext`] is always written as version 00, without the other parts and flags.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
@@ -106,6 +110,28 @@ mod tests {
         // A later version may have more flags and more parts.
         let later = TEXT.replace("00-4", "01-4").replace("-01", "-03-more");
         assert_eq!(TraceContext::parse(&later), Some(context));
+    }
+
+    /// The cases of W3C Trace Context, section 3.2.4.
+    #[test]
+    fn a_later_version_is_continued_as_the_version_that_this_program_knows() {
+        let later = |text: &str| TraceContext::parse(text).map(|context| context.to_string());
+        let known = Some(TEXT.to_owned());
+        let version = |version: &str| TEXT.replace("00-4", &format!("{version}-4"));
+        assert_eq!(later(&version("cc")), known);
+        assert_eq!(later(&format!("{}-what-follows", version("cc"))), known);
+        assert_eq!(later(&version("01").replace("-01", "-fd-")), known);
+        for other in [
+            // Shorter than 55 characters; flags that neither end the text nor precede a dash.
+            &version("cc")[..54],
+            &format!("{}.what-follows", version("cc")),
+            &format!("{}0", version("cc")),
+            &version("ff"),
+            &version("CC"),
+            &version("1"),
+        ] {
+            assert_eq!(later(other), None, "{other}");
+        }
     }
 
     #[test]
