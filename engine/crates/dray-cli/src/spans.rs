@@ -22,7 +22,8 @@ impl Spans {
     /// of the whole command.
     ///
     /// # Errors
-    /// If the URL after `--otlp` is not valid, or if the system refuses a thread.
+    /// If the URL after `--otlp` or a header for its collector is not valid, or if the system refuses
+    /// a thread.
     pub(crate) fn begin(cp: &Cp) -> Result<Self> {
         let variable = |name: &str| std::env::var(name).ok();
         let settings = Settings::of(cp.say.otlp.as_deref(), "dray-cp", variable);
@@ -33,6 +34,8 @@ impl Spans {
                 output::note(&format!("note: {error}"));
                 None
             }
+            // The remedy already names the variable.
+            Err(error) if error.remedy.starts_with("correct ") => return Err(error),
             Err(error) => {
                 let remedy = format!("correct --otlp: {}", error.remedy);
                 return Err(error.remedy(remedy));

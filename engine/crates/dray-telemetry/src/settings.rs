@@ -82,8 +82,8 @@ impl Settings {
     /// `variable` reads the environment.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] if the URL is not an `http://` or `https://` URL, or if it
-    /// contains a user name or a password.
+    /// [`ErrorKind::InvalidRequest`] if the URL is not an `http://` or `https://` URL, if it contains
+    /// a user name or a password, or if a header has no valid name or value.
     pub fn of(
         base: Option<&str>,
         service: &str,
@@ -113,14 +113,12 @@ impl Settings {
         let sampler = set("OTEL_TRACES_SAMPLER").map_or_else(Sampler::default, |name| {
             Sampler::named(&name, set("OTEL_TRACES_SAMPLER_ARG").as_deref())
         });
-        let headers = set("OTEL_EXPORTER_OTLP_TRACES_HEADERS")
-            .or_else(|| set("OTEL_EXPORTER_OTLP_HEADERS"))
-            .unwrap_or_default();
-        let pairs = headers.split(',').filter_map(|pair| pair.split_once('='));
-        let pairs = pairs.map(|(key, value)| (key.trim().to_owned(), plain(value.trim())));
+        let variables = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
+        let named = variables.into_iter().find_map(|name| Some((name, set(name)?)));
+        let headers = named.map_or(Ok(Vec::new()), |(name, text)| headers(name, &text))?;
         Ok(Some(Self {
             url,
-            headers: pairs.collect(),
+            headers,
             service: set("OTEL_SERVICE_NAME").unwrap_or_else(|| service.to_owned()),
             instance: String::new(),
             sampler,
@@ -154,6 +152,39 @@ fn check(url: &str) -> Result<()> {
             .cause(format!("{shown:?} is not the URL of a collector"))
             .remedy("give the base URL of the collector, such as http://localhost:4318"),
     )
+}
+
+/// Parses the headers of a variable. The client would refuse a wrong header in every request.
+fn headers(variable: &str, text: &str) -> Result<Vec<(String, String)>> {
+    let pairs = text.split(',').filter(|pair| !pair.trim().is_empty());
+    let parsed = pairs.enumerate().map(|(at, pair)| {
+        // The error does not repeat the pair, because it may contain credentials.
+        let wrong = |what: &str| {
+            Error::new(ErrorKind::InvalidRequest, End::Here, "export spans")
+                .cause(format!("the header {} of {variable} {what}", at + 1))
+                .remedy(format!(
+                    "correct the variable {variable}: NAME=VALUE,NAME=VALUE, with commas and \
+                        special characters of a value as %HH"
+                ))
+        };
+        let (name, value) = pair.split_once('=').ok_or_else(|| wrong("has no \"=\""))?;
+        let (name, value) = (name.trim(), plain(value.trim()));
+        if name.is_empty() || !name.bytes().all(is_token) {
+            return Err(wrong("has a name that is not a name of an HTTP header"));
+        }
+        match value.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) {
+            true => Ok((name.to_owned(), value)),
+            false => Err(wrong(&format!(
+                "({name}) has a value with line breaks or characters outside ASCII"
+            ))),
+        }
+    });
+    parsed.collect()
+}
+
+/// Returns true for a character of the name of a header (RFC 9110, section 5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// Returns a header's value without the escapes `%XX` (W3C Baggage, section 3.3.1.3, whose form the
@@ -226,6 +257,31 @@ mod tests {
         let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://t:1/spans");
         let both = of(None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c"), own]);
         assert_eq!(both.expect("on").url, "http://t:1/spans");
+    }
+
+    #[test]
+    fn a_wrong_header_is_refused_once_and_not_repeated() {
+        for (text, words) in [
+            ("authorization=Bearer secret,x", "the header 2 of"),
+            ("x y=secret", "the header 1 of"),
+            ("=secret", "name"),
+            ("x=secret%0D%0Ay: z", "line breaks"),
+            ("x=secret\u{e9}", "ASCII"),
+            ("x=secret%FF", "ASCII"),
+        ] {
+            let find = |name: &str| {
+                (name == "OTEL_EXPORTER_OTLP_HEADERS").then(|| text.to_owned())
+            };
+            let error = Settings::of(Some("http://c"), "dray", find).expect_err(text);
+            assert_eq!(error.kind, ErrorKind::InvalidRequest);
+            assert!(error.cause.contains(words), "{error}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+            assert!(error.remedy.contains("OTEL_EXPORTER_OTLP_HEADERS"), "{error}");
+        }
+        let header = |text| of(Some("http://c"), &[("OTEL_EXPORTER_OTLP_HEADERS", text)]);
+        assert_eq!(header("a=b,").expect("on").headers.len(), 1);
+        assert_eq!(header("a=b=c%2C").expect("on").headers[0].1, "b=c,");
+        assert_eq!(header("a=").expect("on").headers[0].1, "");
     }
 
     #[test]
