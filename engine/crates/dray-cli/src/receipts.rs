@@ -10,9 +10,7 @@ use crate::peer;
 use crate::transfers::quoted;
 use dray_api::ReceiptKeys;
 use dray_core::{End, Error, ErrorKind, Result};
-use dray_receipt::{
-    Head, KeyRing, LINE_BYTES_MAX, ListDigest, id_of, unverified, verify_receipt,
-};
+use dray_receipt::{Head, KeyRing, LINE_BYTES_MAX, ListDigest, id_of, unverified, verify_receipt};
 use hyper::Method;
 use serde_json::json;
 use std::fs::File;

@@ -44,15 +44,17 @@ fn owner_to_retry(client: &Client, retry: &Retry) -> Result<Option<String>> {
     if you.administrator || retry.owner.as_ref() == Some(&you.owner) {
         return Ok(retry.owner.clone());
     }
-    Err(
-        Error::new(ErrorKind::PermissionDenied, End::Here, "retry the transfers")
-            .cause(format!(
-                "{} is not an administrator of the endpoint, so only its own transfers can be \
-                    retried",
-                you.principal
-            ))
-            .remedy("omit --owner and --all-owners, or use the token of an administrator"),
+    Err(Error::new(
+        ErrorKind::PermissionDenied,
+        End::Here,
+        "retry the transfers",
     )
+    .cause(format!(
+        "{} is not an administrator of the endpoint, so only its own transfers can be \
+                    retried",
+        you.principal
+    ))
+    .remedy("omit --owner and --all-owners, or use the token of an administrator"))
 }
 
 /// Returns the ids of the failed transfers of an owner, or of all owners, whose error is not

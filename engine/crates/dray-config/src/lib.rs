@@ -22,7 +22,8 @@ mod trust;
 mod values;
 
 pub use limits::{
-    History, Janitor, Limits, Listings, Metrics, Receipts, Retry, Scheduling, Share, Tape, Tickets, Ui,
+    History, Janitor, Limits, Listings, Metrics, Receipts, Retry, Scheduling, Share, Tape, Tickets,
+    Ui,
 };
 pub use login::{Grant, Login};
 pub use peers::Peer;

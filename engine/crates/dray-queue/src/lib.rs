@@ -16,8 +16,8 @@ mod queue;
 
 pub use queue::{
     Actor, Asking, BrokenSession, ByKind, CandidateQuery, ClaimRow, Command, Commands, Counters,
-    DuePage, DueReceipt, EndKind, Ending, FAILURES_MAX, FailedAtStart, Holds, IsOwn, Manifest, PurgeJob,
-    PurgeReport, Queue, QueuedTransfer, RECEIPTS_MAX, ReceiptState, Refused, Restarts,
+    DuePage, DueReceipt, EndKind, Ending, FAILURES_MAX, FailedAtStart, Holds, IsOwn, Manifest,
+    PurgeJob, PurgeReport, Queue, QueuedTransfer, RECEIPTS_MAX, ReceiptState, Refused, Restarts,
     SessionInput, Settings, SpaceClaim, StagedIn, StagedRow, Staging, Standing, Step, Submission,
     Submitted, Tally, Tape, TapeFile, TapeJob, TapeRequest, Ticked, TicketClaim, TicketHolder,
     TicketRow, TicketTable, TierChange, TierReplica, TierVersion, TierWrite, Tiers, Verdict,

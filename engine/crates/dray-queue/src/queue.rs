@@ -54,7 +54,9 @@ pub use input::{SessionInput, TicketHolder};
 pub use live::{Counters, FAILURES_MAX, Holds};
 pub use manifest::Manifest;
 pub use purges::{PurgeJob, PurgeReport};
-pub use receipts::{BrokenSession, DuePage, DueReceipt, RECEIPTS_MAX, ReceiptState, WrittenReceipt};
+pub use receipts::{
+    BrokenSession, DuePage, DueReceipt, RECEIPTS_MAX, ReceiptState, WrittenReceipt,
+};
 pub use refused::Refused;
 pub use restart::FailedAtStart;
 pub use run::Ticked;

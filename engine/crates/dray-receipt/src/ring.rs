@@ -41,7 +41,9 @@ impl RingKey {
         let number = |name: &str| match value.get(name) {
             None => Ok(None),
             Some(number) => number.as_u64().map(Some).ok_or_else(|| {
-                bad_key(&format!("the member {name} of a key is not the number of a receipt"))
+                bad_key(&format!(
+                    "the member {name} of a key is not the number of a receipt"
+                ))
             }),
         };
         Ok(Self {
@@ -148,10 +150,13 @@ impl KeyRing {
     }
 
     fn entry(&self, id: &str) -> Result<&RingKey> {
-        self.0.iter().find(|entry| entry.key.id() == id).ok_or_else(|| {
-            let cause = format!("the given keys do not contain the key {id:?} that signed it");
-            refused(ErrorKind::Unauthorized, cause, KEY_REMEDY)
-        })
+        self.0
+            .iter()
+            .find(|entry| entry.key.id() == id)
+            .ok_or_else(|| {
+                let cause = format!("the given keys do not contain the key {id:?} that signed it");
+                refused(ErrorKind::Unauthorized, cause, KEY_REMEDY)
+            })
     }
 
     /// Checks that a key can have signed the receipt with this number.
@@ -172,9 +177,8 @@ impl KeyRing {
         match self.entry(id)?.last {
             None => Ok(()),
             Some(last) => {
-                let cause = format!(
-                    "the key {id} of the checkpoint was retired after the receipt {last}"
-                );
+                let cause =
+                    format!("the key {id} of the checkpoint was retired after the receipt {last}");
                 Err(refused(ErrorKind::Unauthorized, cause, RETIRED_REMEDY))
             }
         }

@@ -113,8 +113,13 @@ impl Settings {
         let sampler = set("OTEL_TRACES_SAMPLER").map_or_else(Sampler::default, |name| {
             Sampler::named(&name, set("OTEL_TRACES_SAMPLER_ARG").as_deref())
         });
-        let variables = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
-        let named = variables.into_iter().find_map(|name| Some((name, set(name)?)));
+        let variables = [
+            "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+            "OTEL_EXPORTER_OTLP_HEADERS",
+        ];
+        let named = variables
+            .into_iter()
+            .find_map(|name| Some((name, set(name)?)));
         let headers = named.map_or(Ok(Vec::new()), |(name, text)| headers(name, &text))?;
         Ok(Some(Self {
             url,
@@ -172,7 +177,10 @@ fn headers(variable: &str, text: &str) -> Result<Vec<(String, String)>> {
         if name.is_empty() || !name.bytes().all(is_token) {
             return Err(wrong("has a name that is not a name of an HTTP header"));
         }
-        match value.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) {
+        match value
+            .bytes()
+            .all(|byte| matches!(byte, b' '..=b'~' | b'\t'))
+        {
             true => Ok((name.to_owned(), value)),
             false => Err(wrong(&format!(
                 "({name}) has a value with line breaks or characters outside ASCII"
@@ -269,14 +277,15 @@ mod tests {
             ("x=secret\u{e9}", "ASCII"),
             ("x=secret%FF", "ASCII"),
         ] {
-            let find = |name: &str| {
-                (name == "OTEL_EXPORTER_OTLP_HEADERS").then(|| text.to_owned())
-            };
+            let find = |name: &str| (name == "OTEL_EXPORTER_OTLP_HEADERS").then(|| text.to_owned());
             let error = Settings::of(Some("http://c"), "dray", find).expect_err(text);
             assert_eq!(error.kind, ErrorKind::InvalidRequest);
             assert!(error.cause.contains(words), "{error}");
             assert!(!error.to_string().contains("secret"), "{error}");
-            assert!(error.remedy.contains("OTEL_EXPORTER_OTLP_HEADERS"), "{error}");
+            assert!(
+                error.remedy.contains("OTEL_EXPORTER_OTLP_HEADERS"),
+                "{error}"
+            );
         }
         let header = |text| of(Some("http://c"), &[("OTEL_EXPORTER_OTLP_HEADERS", text)]);
         assert_eq!(header("a=b,").expect("on").headers.len(), 1);

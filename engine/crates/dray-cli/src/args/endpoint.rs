@@ -343,7 +343,12 @@ pub(crate) struct Retry {
     pub(crate) all_failed: bool,
 
     /// With --all-failed: retry the transfers of this owner instead (for administrators)
-    #[arg(long, value_name = "NAME", requires = "all_failed", conflicts_with = "all_owners")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "all_failed",
+        conflicts_with = "all_owners"
+    )]
     pub(crate) owner: Option<String>,
 
     /// With --all-failed: retry the transfers of all owners (for administrators)

@@ -118,7 +118,11 @@ fn a_list_with_fewer_files_than_the_head_counts_is_refused() {
     bed.make(&["a", "b"]);
     let lines = [line("a", "done"), line("b", "done")];
     bed.sign(3, 0, &lines);
-    assert!(bed.cause().contains("wrote 3 complete files"), "{}", bed.cause());
+    assert!(
+        bed.cause().contains("wrote 3 complete files"),
+        "{}",
+        bed.cause()
+    );
     bed.sign(2, 0, &lines);
     assert_eq!(bed.compare().expect("complete"), 2);
     // Files that existed before have no lines.
@@ -135,8 +139,16 @@ fn several_lines_of_a_path_count_once_and_the_last_one_decides() {
     bed.make(&["a"]);
     // Two texts of the same path.
     bed.sign(2, 0, &[line("a", "done"), line("%61", "done")]);
-    assert!(bed.cause().contains("the list of files has only 1"), "{}", bed.cause());
-    bed.sign(1, 0, &[line("b", "failed"), line("a", "failed"), line("a", "done")]);
+    assert!(
+        bed.cause().contains("the list of files has only 1"),
+        "{}",
+        bed.cause()
+    );
+    bed.sign(
+        1,
+        0,
+        &[line("b", "failed"), line("a", "failed"), line("a", "done")],
+    );
     assert_eq!(bed.compare().expect("the last line"), 1);
     // A later session found that the file is lost, and could not write it again.
     bed.sign(1, 0, &[line("b", "done"), line("b", "failed")]);
@@ -159,5 +171,9 @@ fn a_list_that_changes_after_its_verification_is_refused() {
     fs::write(bed.path("receipt"), changed).expect("written");
     let compared = files::compare(&bed.path("receipt"), &verified.head, &bed.path("to"));
     let stop = compared.expect_err("refused");
-    assert!(stop.error.cause.contains("another content"), "{}", stop.error);
+    assert!(
+        stop.error.cause.contains("another content"),
+        "{}",
+        stop.error
+    );
 }

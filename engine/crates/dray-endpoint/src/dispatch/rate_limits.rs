@@ -103,9 +103,8 @@ impl<'a> Granted<'a> {
             (None, Some(most)) => Some((RateLimitWord::Link, most)),
             (None, None) => None,
         };
-        let of_whole = whole.and_then(|(kind, most)| {
-            is_used_up(most, self.whole).then(|| limit(kind, None, most))
-        });
+        let of_whole = whole
+            .and_then(|(kind, most)| is_used_up(most, self.whole).then(|| limit(kind, None, most)));
         roots
             .min_by_key(|limit| limit.rate)
             .or(of_owner)

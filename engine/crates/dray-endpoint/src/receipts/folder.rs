@@ -203,10 +203,7 @@ impl Folder {
             .map_err(|error| failed("clean the folder of the receipts", &self.path, &error))
     }
 
-    fn each_receipt(
-        &self,
-        mut work: impl FnMut(u64, &Path) -> std::io::Result<()>,
-    ) -> Result<()> {
+    fn each_receipt(&self, mut work: impl FnMut(u64, &Path) -> std::io::Result<()>) -> Result<()> {
         self.each(|name, path| {
             let number = name.strip_suffix(SUFFIX).map(str::parse::<u64>);
             match number {

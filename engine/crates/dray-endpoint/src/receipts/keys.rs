@@ -7,9 +7,7 @@
 
 use super::folder::{Folder, KEY, KEYS};
 use dray_core::{End, Error, ErrorKind, Result};
-use dray_receipt::{
-    CHECKPOINT_TYPE, Checkpoint, KeyRing, SigningKey, sign, verify_checkpoint,
-};
+use dray_receipt::{CHECKPOINT_TYPE, Checkpoint, KeyRing, SigningKey, sign, verify_checkpoint};
 use ring::rand::SystemRandom;
 
 /// Reads the private key and the set of public keys, or makes them. `recorded` is the number of the
@@ -65,8 +63,7 @@ fn checkpoint(folder: &Folder, keys: &KeyRing, key: &SigningKey) -> Result<Optio
         return Ok(None);
     };
     let present = KeyRing::of(key.public().clone());
-    let read = verify_checkpoint(&line, keys).or_else(|error| {
-        verify_checkpoint(&line, &present).map_err(|_| error)
-    });
+    let read = verify_checkpoint(&line, keys)
+        .or_else(|error| verify_checkpoint(&line, &present).map_err(|_| error));
     read.map(|(point, _)| Some(point))
 }

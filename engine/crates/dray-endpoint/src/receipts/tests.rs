@@ -227,7 +227,9 @@ fn an_attempt_whose_list_cannot_be_read_stops_no_other_receipt() {
         site.transfer(id);
     }
     // A read of a folder fails for every user.
-    let list = site.queue.receipts_due(0).expect("read").receipts[0].list.clone();
+    let list = site.queue.receipts_due(0).expect("read").receipts[0]
+        .list
+        .clone();
     let aside = list.with_extension("aside");
     std::fs::rename(&list, &aside).expect("moved");
     std::fs::create_dir(&list).expect("made");
@@ -235,7 +237,10 @@ fn an_attempt_whose_list_cannot_be_read_stops_no_other_receipt() {
     assert_eq!(audit(&place).expect("good"), ["two"]);
     let notices = || {
         let heard = site.queue.hub().since(0, usize::MAX, |_| true);
-        let notices = heard.events.iter().filter_map(|one| one.event.notice.clone());
+        let notices = heard
+            .events
+            .iter()
+            .filter_map(|one| one.event.notice.clone());
         notices.filter(|words| words.contains("receipt")).count()
     };
     assert_eq!(notices(), 1);
@@ -337,7 +342,9 @@ fn a_changed_key_keeps_old_receipts_verifiable() {
     // A crash leaves a receipt of the old key unrecorded.
     let last = site.queue.last_receipt().expect("read");
     let due = site.queue.receipts_due(0).expect("read").receipts;
-    site.receipts.write(&due[0], last.as_ref()).expect("written");
+    site.receipts
+        .write(&due[0], last.as_ref())
+        .expect("written");
     let old = std::fs::read(place.join("key.pem")).expect("read");
     drop(site);
     std::fs::remove_file(place.join("key.pem")).expect("removed");
@@ -352,8 +359,13 @@ fn a_changed_key_keeps_old_receipts_verifiable() {
     let (config, queue) = (site.config, site.queue);
     drop(site.receipts);
     std::fs::write(place.join("key.pem"), old).expect("written");
-    let error = Receipts::open(&config, &queue).err().expect("a retired key");
-    assert!(error.cause.contains("retired after the receipt 3"), "{error}");
+    let error = Receipts::open(&config, &queue)
+        .err()
+        .expect("a retired key");
+    assert!(
+        error.cause.contains("retired after the receipt 3"),
+        "{error}"
+    );
     assert!(error.remedy.contains("key.pem"), "{error}");
 }
 
@@ -421,7 +433,11 @@ fn receipts_beyond_the_count_and_the_bytes_are_removed() {
     drop(site);
     let site = keep("keep_bytes = 1");
     site.receipts.remove_old(now).expect("removed");
-    assert_eq!(audit(&place).expect("good"), ["e"], "the newest receipt stays");
+    assert_eq!(
+        audit(&place).expect("good"),
+        ["e"],
+        "the newest receipt stays"
+    );
     drop(site);
     let site = keep("keep_count = 0\nkeep_bytes = 0");
     site.transfer("f");

@@ -3,7 +3,9 @@
 use super::{actor, begin, broken, by, id, request, settings};
 use crate::clock;
 use crate::events::Hub;
-use crate::queue::{DueReceipt, Ending, Queue, RECEIPTS_MAX, ReceiptState, Settings, WrittenReceipt};
+use crate::queue::{
+    DueReceipt, Ending, Queue, RECEIPTS_MAX, ReceiptState, Settings, WrittenReceipt,
+};
 use dray_api::{FileOutcome, FileState, ReceiptReference};
 use std::path::Path;
 use std::sync::Arc;
@@ -219,7 +221,13 @@ fn an_unreadable_row_hides_no_other_row() {
     let heard = queue.hub().since(0, usize::MAX, |_| true);
     let event = &heard.events[before].event;
     assert_eq!(event.transfer.as_deref(), Some("one"));
-    assert!(event.notice.as_ref().is_some_and(|words| words.contains("receipt")), "{event:?}");
+    assert!(
+        event
+            .notice
+            .as_ref()
+            .is_some_and(|words| words.contains("receipt")),
+        "{event:?}"
+    );
 }
 
 #[test]
@@ -232,7 +240,9 @@ fn the_receipts_that_are_due_come_in_pages() {
     }
     let page = queue.receipts_due(0).expect("read");
     assert_eq!(page.receipts.len(), most);
-    let rest = queue.receipts_due(page.last.expect("a page")).expect("read");
+    let rest = queue
+        .receipts_due(page.last.expect("a page"))
+        .expect("read");
     assert_eq!(rest.receipts.len(), 1);
 }
 
