@@ -508,6 +508,7 @@ pub(crate) enum Log {
     /// Print the contents of each log in the JSON form of the design page, one line each
     Export(LogArgs),
     /// Remove abandoned partial files and logs of interrupted copies below a folder
+    #[command(visible_alias = "prune")]
     Sweep(SweepArgs),
 }
 
@@ -565,11 +566,24 @@ fn id_there(text: &str) -> Result<TransferId, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::Dray;
-    use clap::CommandFactory;
+    use super::{Command, Dray, Log};
+    use clap::{CommandFactory, Parser};
+    use std::time::Duration;
 
     #[test]
     fn the_command_line_is_consistent() {
         Dray::command().debug_assert();
+    }
+
+    #[test]
+    fn prune_is_a_second_name_of_sweep() {
+        for name in ["prune", "sweep"] {
+            let words = ["dray", "log", name, "/data", "--older-than", "2d", "--dry-run", "--json"];
+            let Command::Log(Log::Sweep(parsed)) = Dray::parse_from(words).command else {
+                panic!("{name} is another command");
+            };
+            assert_eq!(parsed.older_than, Duration::from_secs(2 * 86_400));
+            assert!(parsed.dry_run && parsed.json);
+        }
     }
 }
