@@ -15,8 +15,8 @@ mod load;
 mod records;
 mod sweep;
 
-pub use sweep::{SweepBounds, sweep};
 pub(crate) use lister::{ResumedLister, check_possible};
+pub use sweep::{SweepBounds, sweep};
 
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Metadata, ModifiedTime, Name, RelPath, Result};

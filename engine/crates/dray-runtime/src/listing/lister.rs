@@ -3,7 +3,9 @@
 use super::load::{Chunk, Known};
 use super::{Checkpoint, Recording, records};
 use dray_core::options::Links;
-use dray_core::{Entry, EntryKind, Layout, Metadata, Name, RelPath, Result, TargetId};
+use dray_core::{
+    End, Entry, EntryKind, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, TargetId,
+};
 use dray_store::{FolderVersion, ListOptions, Listed, Lister, Store};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -173,7 +175,11 @@ impl ResumedLister {
     /// Enters the folder that was returned last: takes it from the checkpoint, or lists it.
     fn enter(&mut self, pending: &Pending) -> Result<()> {
         let Some(path) = self.open.last().and_then(|open| open.path.clone()) else {
-            return Ok(());
+            return match pending.is_live {
+                // The store lists the folder inside the folder above, without its path.
+                true => Ok(()),
+                false => Err(too_long()),
+            };
         };
         // The listing itself reports an error, if the folder cannot be read.
         let version = self.store.folder_version(&path).unwrap_or_default();
@@ -225,6 +231,7 @@ impl ResumedLister {
             EntryKind::Directory => {
                 self.note(&item);
                 self.return_folder(&item, true);
+                self.check_path();
             }
             EntryKind::File { .. } | EntryKind::Symlink { .. } => self.note(&item),
         }
@@ -239,6 +246,16 @@ impl ResumedLister {
             depth: item.depth,
             is_live,
         });
+    }
+
+    /// Stops the recording of the folder above, if the path of the folder that was returned last is
+    /// too long for a call of the store. From a record, this folder could not be listed.
+    fn check_path(&mut self) {
+        if let [.., above, folder] = self.open.as_mut_slice()
+            && folder.path.is_none()
+        {
+            above.recording = None;
+        }
     }
 
     /// Returns the next item of the recorded folder, or its end.
@@ -311,6 +328,12 @@ impl Recorded {
             identity: Vec::new(),
         }
     }
+}
+
+fn too_long() -> Error {
+    Error::new(ErrorKind::InvalidName, End::Source, "list the folder")
+        .cause("the path has more than 64 KiB")
+        .remedy("shorten the names of the folders above")
 }
 
 fn folder_end(name: Name, metadata: Metadata, depth: usize) -> Listed {

@@ -1,3 +1,5 @@
+mod format;
+
 use super::{Checkpoint, CheckpointOptions, ResumedLister, SweepBounds, is_other_file, sweep};
 use dray_core::{End, EntryKind, Layout, Metadata, RelPath, TargetId};
 use dray_store::wrap::{Around, Call, Hook, Operation};
@@ -387,6 +389,53 @@ fn a_named_folder_and_a_skipped_folder_are_resumed() {
     assert_eq!(whole, plain);
 }
 
+/// Makes folders inside each other, until the path of the last one is too long for a path, and a file
+/// beside each of the last two.
+fn make_deep(bed: &Bed) {
+    use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
+    let name = "n".repeat(255);
+    let folder = OFlags::DIRECTORY | OFlags::RDONLY;
+    let mut at = open(bed.at("d0000"), folder, Mode::empty()).expect("opened");
+    let levels = dray_core::path::PATH_LENGTH_MAX / (name.len() + 1) + 2;
+    for level in 0..levels {
+        mkdirat(&at, &name, Mode::RWXU).expect("made");
+        if level + 2 >= levels {
+            let flags = OFlags::CREATE | OFlags::WRONLY;
+            openat(&at, "z", flags, Mode::RUSR).expect("made");
+        }
+        at = openat(&at, &name, folder, Mode::empty()).expect("opened");
+    }
+}
+
+#[test]
+fn a_folder_with_too_long_a_path_does_not_disturb_its_record() {
+    let bed = Bed::new(2, 3);
+    make_deep(&bed);
+    let collect = |lister: &mut dyn Lister| {
+        let mut found = Vec::new();
+        while let Some(item) = lister.next() {
+            found.push(item.map_or_else(
+                |error| (usize::MAX, format!("{:?}", error.kind), None),
+                |item| (item.depth, format!("{:?}", item.name), Some(item.kind)),
+            ));
+        }
+        found
+    };
+    let top = RelPath::root();
+    let (store, _) = bed.store();
+    let plain = collect(store.list(&top, &bed.list).expect("a listing").as_mut());
+    assert_eq!(plain.iter().filter(|found| found.2.is_none()).count(), 1);
+    for _ in 0..3 {
+        let (store, _) = bed.store();
+        let opened = Checkpoint::open(&bed.file(), bed.key, bed.options);
+        let checkpoint = Arc::new(opened.expect("a checkpoint"));
+        checkpoint.begin(SystemTime::now());
+        let lister = ResumedLister::new(&checkpoint, &store, 0, &top, &bed.list);
+        assert!(collect(&mut lister.expect("a listing")) == plain);
+        checkpoint.flush();
+    }
+}
+
 #[test]
 fn a_forgotten_folder_is_listed_again() {
     let bed = Bed::new(5, 5);
@@ -444,8 +493,12 @@ fn the_oldest_checkpoints_beyond_the_bounds_are_removed() {
     let at = |name: &str| folder.path().join(name);
     let make = |name: &str, age_hours: u64| {
         fs::write(at(name), [0; 100]).expect("written");
-        let file = fs::File::options().write(true).open(at(name)).expect("opened");
-        file.set_modified(now - Duration::from_secs(age_hours * 3600)).expect("set");
+        let file = fs::File::options()
+            .write(true)
+            .open(at(name))
+            .expect("opened");
+        file.set_modified(now - Duration::from_secs(age_hours * 3600))
+            .expect("set");
     };
     let ages = [("a", 30), ("b", 9), ("c", 8), ("d", 7), ("e", 6)];
     for (name, age) in ages {
@@ -462,7 +515,12 @@ fn the_oldest_checkpoints_beyond_the_bounds_are_removed() {
         sweep(folder.path(), &at("c.listing"), bounds, now);
         let files = fs::read_dir(folder.path()).expect("read");
         let mut names: Vec<_> = files
-            .map(|file| file.expect("read").file_name().into_string().expect("a name"))
+            .map(|file| {
+                file.expect("read")
+                    .file_name()
+                    .into_string()
+                    .expect("a name")
+            })
             .collect();
         names.sort();
         names.join(" ").replace(".listing", "")
