@@ -1,6 +1,7 @@
 //! The command line: commands, options and help texts.
 
 mod calibrate;
+mod chaos;
 mod endpoint;
 mod plan;
 mod receipt;
@@ -10,6 +11,7 @@ mod trust;
 mod values;
 
 pub(crate) use calibrate::Calibrate;
+pub(crate) use chaos::Chaos;
 pub(crate) use endpoint::{
     Algorithm, Ask, At, Cancel, Endpoint, Init, ListWrites, Mint, Owed, Retry, Rm, RunEndpoint,
     ShowTier, ShowToken, ShowTransfer, Status, Sum, Tier, Token, Top, Transfers, Who,
@@ -131,6 +133,8 @@ pub(crate) enum Command {
     /// Inspect object logs, which record the durable data of unfinished copies
     #[command(subcommand)]
     Log(Log),
+    /// Inject faults into a copy between your own programs, and check the promises of dray
+    Chaos(Chaos),
     /// Print the version
     Version,
     /// Print a completion script for a shell
@@ -166,6 +170,7 @@ impl Command {
             Self::Log(Log::Export(_)) => true,
             Self::Log(Log::Sweep(sweep)) => sweep.json,
             Self::Trust(Trust::Update(update)) => update.json,
+            Self::Chaos(chaos) => chaos.json,
             Self::Receipt(Receipt::Get(get)) => get.ask.json,
             Self::Receipt(Receipt::Show(show)) => show.json,
             Self::Receipt(Receipt::Verify(verify)) => verify.json,

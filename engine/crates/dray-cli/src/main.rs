@@ -10,6 +10,7 @@
 
 mod args;
 mod calibrate;
+mod chaos;
 mod cleared;
 mod cp;
 mod docs;
@@ -82,6 +83,7 @@ fn run() -> Exit {
         Command::Checksum(sum) => storage::checksum(sum),
         Command::Plan(plan) => plan::run(&plan.what, &plan.owed, &plan.who, plan.layout),
         Command::Log(log) => log::run(log),
+        Command::Chaos(command) => chaos::run(command),
         Command::Version => {
             output::result(concat!("dray ", env!("CARGO_PKG_VERSION")));
             Ok(Exit::Safe)

@@ -108,6 +108,7 @@ const ENDPOINT_USES: &[&str] = &[
     "dray-sched",
 ];
 const CLI_USES: &[&str] = &[
+    "dray-chaos",
     "dray-telemetry",
     "dray-access",
     "dray-client",
@@ -267,6 +268,12 @@ pub const ROOMS: &[Room] = &[
         name: "dray-endpoint",
         is_pure: false,
         may_use: ENDPOINT_USES,
+    },
+    // It runs programs as a user does, so it does not link the code that it tests.
+    Room {
+        name: "dray-chaos",
+        is_pure: false,
+        may_use: &[CORE],
     },
     // The program `dray` is also the program `drayd`, so it includes the endpoint.
     Room {

@@ -1,0 +1,262 @@
+//! The plan of a run: the programs of the user, the copy, and the faults.
+
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The example plan, which explains every key.
+pub const EXAMPLE: &str = include_str!("plan/example.toml");
+
+/// A plan, as the user wrote it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Seed of all random choices; `None` lets the program draw a seed.
+    pub seed: Option<u64>,
+    /// Maximum duration of the run.
+    pub timeout: Duration,
+    /// The copy to repeat until it succeeds.
+    pub copy: CopyPlan,
+    /// Programs that run during the copy, in the order of the file.
+    pub endpoints: Vec<EndpointPlan>,
+    /// Faults that the plan lists.
+    pub faults: Vec<FaultPlan>,
+    /// Number of faults to draw in addition.
+    pub random: u32,
+    /// Kinds of drawn faults.
+    pub random_kinds: Vec<Kind>,
+}
+
+/// The copy of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyPlan {
+    /// Folder on this host whose content the copy sends.
+    pub source: PathBuf,
+    /// Folder on this host that has the same content after the copy.
+    pub destination: PathBuf,
+    /// Command with its arguments.
+    pub command: Vec<String>,
+    /// Maximum number of times that the command is started.
+    pub attempts: u32,
+}
+
+/// A program that runs during the copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointPlan {
+    /// Name of the endpoint in the plan.
+    pub name: String,
+    /// Command with its arguments.
+    pub command: Vec<String>,
+    /// Address at which the endpoint accepts connections.
+    pub address: String,
+    /// Address of the proxy in front of the endpoint; `None` for a free port.
+    pub proxy: Option<String>,
+}
+
+/// A fault of the plan. Missing choices are drawn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FaultPlan {
+    /// The fault with its details.
+    pub fault: Fault,
+    /// Struck program.
+    pub target: Option<Target>,
+    /// Moment of the fault.
+    pub at: Option<At>,
+}
+
+/// The program that a fault strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The command of the copy.
+    Client,
+    /// The endpoint with this index in [`Plan::endpoints`].
+    Endpoint(usize),
+}
+
+/// The moment of a fault.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum At {
+    /// Share of the bytes of the source that are durable, from 0 to 1.
+    Share(f64),
+    /// Time since the start of the first attempt.
+    Time(Duration),
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Share(share) => write!(f, "{:.1}%", share * 100.0),
+            Self::Time(time) => write!(f, "{:.1}s", time.as_secs_f64()),
+        }
+    }
+}
+
+/// Number and probability of the strikes of a fault.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Strikes {
+    /// Probability that a piece of data or a call is struck, from 0 to 1.
+    pub probability: f64,
+    /// Maximum number of strikes.
+    pub count: u32,
+}
+
+/// A fault with its details.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fault {
+    /// The process gets SIGKILL.
+    Kill {
+        /// Time until an endpoint is started again. The command of the copy is started again in any
+        /// case.
+        restart_after: Duration,
+    },
+    /// The process gets SIGSTOP, and SIGCONT after this time.
+    Stop {
+        /// Time between the two signals.
+        duration: Duration,
+    },
+    /// All connections to the endpoint are reset.
+    Cut,
+    /// Pieces of data to and from the endpoint wait.
+    Delay {
+        /// Length of the fault.
+        duration: Duration,
+        /// Wait of each struck piece.
+        delay: Duration,
+        /// Probability that a piece waits.
+        probability: f64,
+    },
+    /// One bit of a piece of data is flipped.
+    Corrupt(Strikes),
+    /// A piece of data arrives after the next one.
+    Reorder(Strikes),
+    /// A piece of data arrives twice.
+    Duplicate(Strikes),
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $($field:literal),*;)*) => {
+        /// Kinds of faults.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Kind { $($(#[$doc])* $name,)* }
+
+        impl Kind {
+            /// All kinds, in the order of the documentation.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Returns the name of the kind in a plan.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// Returns the fields that a fault of this kind may have, in addition to `kind`,
+            /// `target` and `at`.
+            const fn fields(self) -> &'static [&'static str] {
+                match self { $(Self::$name => &[$($field),*],)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// [`Fault::Kill`].
+    Kill = "kill", "restart_after";
+    /// [`Fault::Stop`].
+    Stop = "stop", "duration";
+    /// [`Fault::Cut`].
+    Cut = "cut",;
+    /// [`Fault::Delay`].
+    Delay = "delay", "duration", "delay", "probability";
+    /// [`Fault::Corrupt`].
+    Corrupt = "corrupt", "probability", "count";
+    /// [`Fault::Reorder`].
+    Reorder = "reorder", "probability", "count";
+    /// [`Fault::Duplicate`].
+    Duplicate = "duplicate", "probability", "count";
+}
+
+impl Kind {
+    /// Returns true if the fault strikes the connections to an endpoint, and not a process.
+    pub(crate) const fn is_network(self) -> bool {
+        matches!(
+            self,
+            Self::Cut | Self::Delay | Self::Corrupt | Self::Reorder | Self::Duplicate
+        )
+    }
+}
+
+impl Fault {
+    /// Returns the kind of the fault.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Kill { .. } => Kind::Kill,
+            Self::Stop { .. } => Kind::Stop,
+            Self::Cut => Kind::Cut,
+            Self::Delay { .. } => Kind::Delay,
+            Self::Corrupt(_) => Kind::Corrupt,
+            Self::Reorder(_) => Kind::Reorder,
+            Self::Duplicate(_) => Kind::Duplicate,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind().name())?;
+        let seconds = Duration::as_secs_f64;
+        match self {
+            // The command of the copy is started again by itself.
+            Self::Kill { restart_after } if restart_after.is_zero() => Ok(()),
+            Self::Kill { restart_after } => {
+                write!(f, " (restart after {:.1}s)", seconds(restart_after))
+            }
+            Self::Stop { duration } => write!(f, " for {:.1}s", seconds(duration)),
+            Self::Cut => Ok(()),
+            Self::Delay {
+                duration,
+                delay,
+                probability,
+            } => write!(
+                f,
+                " by {} ms for {:.1}s, probability {probability}",
+                delay.as_millis(),
+                seconds(duration)
+            ),
+            Self::Corrupt(strikes) | Self::Reorder(strikes) | Self::Duplicate(strikes) => {
+                write!(f, " x {}", strikes.count)?;
+                match strikes.probability < 1.0 {
+                    true => write!(f, ", probability {}", strikes.probability),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// Returns the name of a target.
+    #[must_use]
+    pub fn name_of(&self, target: Target) -> &str {
+        match target {
+            Target::Client => CLIENT,
+            Target::Endpoint(index) => self
+                .endpoints
+                .get(index)
+                .map_or("", |endpoint| endpoint.name.as_str()),
+        }
+    }
+
+    /// Returns the targets that a fault of this kind can strike.
+    pub(crate) fn targets(&self, kind: Kind) -> Vec<Target> {
+        let endpoints = (0..self.endpoints.len()).map(Target::Endpoint);
+        let client = (!kind.is_network()).then_some(Target::Client);
+        client.into_iter().chain(endpoints).collect()
+    }
+}
+
+/// Name of the command of the copy as a target.
+pub(crate) const CLIENT: &str = "client";

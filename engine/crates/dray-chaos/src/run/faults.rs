@@ -1,0 +1,148 @@
+//! Strikes the faults of the schedule when their moments have come.
+
+use super::{FAULT_GAP, Run};
+use crate::attempt::Attempt;
+use crate::events::Event;
+use crate::plan::{At, Fault, Plan, Target};
+use crate::schedule::Planned;
+use crate::verdict::FaultReport;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+/// A fault of the schedule, and its strikes so far.
+pub(super) struct Strike {
+    planned: Planned,
+    begun: Option<Begun>,
+}
+
+struct Begun {
+    seconds: f64,
+    attempt: Option<u32>,
+    strikes: Arc<AtomicU32>,
+}
+
+impl Strike {
+    pub(super) const fn new(planned: Planned) -> Self {
+        Self {
+            planned,
+            begun: None,
+        }
+    }
+
+    pub(super) const fn has_begun(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    fn strikes(&self) -> u32 {
+        let begun = self.begun.as_ref();
+        begun.map_or(0, |begun| begun.strikes.load(Ordering::Relaxed))
+    }
+
+    /// Returns the fault and the number of its strikes.
+    pub(super) fn counted(&self) -> (Fault, u32) {
+        (self.planned.fault, self.strikes())
+    }
+
+    fn words(&self, plan: &Plan) -> String {
+        format!(
+            "{}: {}",
+            plan.name_of(self.planned.target),
+            self.planned.fault
+        )
+    }
+
+    pub(super) fn report(&self, plan: &Plan) -> FaultReport {
+        FaultReport {
+            number: self.planned.number,
+            kind: self.planned.fault.kind().name(),
+            target: plan.name_of(self.planned.target).to_owned(),
+            at: self.planned.at.to_string(),
+            words: self.words(plan),
+            strikes: self.strikes(),
+            attempt: self.begun.as_ref().and_then(|begun| begun.attempt),
+            seconds: (self.begun.as_ref()).map(|begun| (begun.seconds * 1000.0).round() / 1000.0),
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Strikes each fault whose moment has come and whose target runs. Other faults wait.
+    pub(super) fn strike_due(&mut self, mut attempt: Option<&mut Attempt>) {
+        for index in 0..self.strikes.len() {
+            if self.struck.is_some_and(|last| last.elapsed() < FAULT_GAP) {
+                return;
+            }
+            let planned = &self.strikes[index].planned;
+            let is_due = match planned.at {
+                At::Share(share) => self.share() >= share,
+                At::Time(time) => self.began.elapsed() >= time,
+            };
+            // Before the first attempt, no time has passed.
+            let has_started = attempt.is_some() || !self.attempts.is_empty();
+            if !is_due || !has_started || self.strikes[index].has_begun() {
+                continue;
+            }
+            let planned = planned.clone();
+            let Some(strikes) = self.strike(&planned, attempt.as_deref_mut()) else {
+                continue;
+            };
+            self.struck = Some(Instant::now());
+            let seconds = self.began.elapsed().as_secs_f64();
+            let number = attempt.as_ref().map(|attempt| attempt.number);
+            if let Some(attempt) = attempt.as_deref_mut() {
+                attempt.faults.push(planned.number);
+            }
+            self.strikes[index].begun = Some(Begun {
+                seconds,
+                attempt: number,
+                strikes,
+            });
+            self.observer.event(&Event::Struck {
+                number: planned.number,
+                words: self.strikes[index].words(self.plan),
+                seconds,
+                share: self.share(),
+            });
+            self.watch.watched().look();
+        }
+    }
+
+    /// Carries out a fault. Returns its counter of strikes, or `None` if its target cannot be struck
+    /// at the moment.
+    fn strike(
+        &mut self,
+        planned: &Planned,
+        attempt: Option<&mut Attempt>,
+    ) -> Option<Arc<AtomicU32>> {
+        let once = Arc::new(AtomicU32::new(1));
+        match planned.target {
+            Target::Client => {
+                let attempt = attempt.filter(|attempt| attempt.is_up())?;
+                match planned.fault {
+                    Fault::Kill { .. } => attempt.kill(),
+                    Fault::Stop { duration } => attempt.stop(duration),
+                    // Cannot happen, because a plan refuses the client as the target of other faults.
+                    _ => return None,
+                }
+                Some(once)
+            }
+            Target::Endpoint(index) => {
+                let endpoint = self.endpoints.get_mut(index)?;
+                if !endpoint.is_up() {
+                    return None;
+                }
+                match planned.fault {
+                    Fault::Kill { restart_after } => endpoint.kill(restart_after),
+                    Fault::Stop { duration } => endpoint.stop(duration),
+                    Fault::Cut => return (endpoint.proxy.cut() > 0).then_some(once),
+                    _ => {
+                        let seed = self.options.seed ^ u64::from(planned.number);
+                        return endpoint.proxy.begin(&planned.fault, seed);
+                    }
+                }
+                Some(once)
+            }
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The verdict of a run: which promises held.
+
+use crate::plan::{Fault, Plan};
+use dray_core::units;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Size of the buffers of a program of dray that has no option `--pool`.
+const POOL_USUAL: u64 = 256 << 20;
+/// Maximum number of bytes without a record in the object log (docs/design/failure-model.md). It is
+/// four times as large for a store whose writes are durable, which no folder of a host is.
+const SYNC_GROUP_BYTES: u64 = 64 << 20;
+/// Bytes that a connection carries in addition to content: the handshake and control messages. The
+/// value is estimated.
+const OVERHEAD_BY_CONNECTION: u64 = 32 << 10;
+/// Bytes that a connection carries for an entry in addition to content: names, attributes, answers.
+/// The value is estimated.
+const OVERHEAD_BY_ENTRY: u64 = 1 << 10;
+/// Divisor of the bytes carried: frames and TLS records add less than a fiftieth. The value is
+/// estimated.
+const OVERHEAD_DIVISOR: u64 = 50;
+
+/// The outcome of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// All faults struck, and all promises held.
+    Holds,
+    /// A promise was broken.
+    Broken,
+    /// No promise was broken, but a fault did not strike.
+    Unproven,
+}
+
+/// The result of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Verdict {
+    /// Outcome.
+    pub verdict: State,
+    /// Seed of the faults.
+    pub seed: u64,
+    /// True if the copy succeeded within its attempts and within the timeout.
+    pub finished: bool,
+    /// True if the destination has the content of the source.
+    pub identical: bool,
+    /// The first differences between source and destination.
+    pub differences: Vec<String>,
+    /// True if no file under a final name was incomplete or wrong at any time, and no attempt
+    /// reported a success while the trees differed.
+    pub nothing_false: bool,
+    /// The violations of `nothing_false`.
+    pub violations: Vec<String>,
+    /// Number of times that all files under final names were checked.
+    pub looks: u64,
+    /// Bytes that were sent more than once.
+    pub sent_again: SentAgain,
+    /// Files of dray that are left at the destination.
+    pub leftovers: Vec<PathBuf>,
+    /// Endpoints that ended by themselves.
+    pub crashes: Vec<String>,
+    /// The attempts.
+    pub attempts: Vec<AttemptReport>,
+    /// The faults.
+    pub faults: Vec<FaultReport>,
+    /// Duration of the run.
+    pub seconds: f64,
+}
+
+/// Bytes that were sent more than once, and the bound.
+#[derive(Debug, Clone, Serialize)]
+pub struct SentAgain {
+    /// Bytes that were sent more than once, with the overhead of the protocol. `None` if they were
+    /// not measured.
+    pub bytes: Option<u64>,
+    /// Instrument: `proxy` or `reports`.
+    pub measured_by: Option<&'static str>,
+    /// Bytes that had to be sent once.
+    pub bytes_to_send: u64,
+    /// Number of strikes that may each break a session.
+    pub strikes: u64,
+    /// Largest pool of the programs.
+    pub pool_bytes: u64,
+    /// Bound: the pool and a sync group for each strike.
+    pub bound_bytes: u64,
+    /// Overhead of the protocol that is allowed in addition.
+    pub overhead_bytes: u64,
+    /// True unless the bytes exceed the bound and the overhead.
+    pub within_bound: bool,
+}
+
+/// An attempt of the copy.
+#[derive(Debug, Clone, Serialize)]
+pub struct AttemptReport {
+    /// Number, from 1.
+    pub number: u32,
+    /// Exit code; `None` if a signal ended the process.
+    pub exit_code: Option<i32>,
+    /// Signal that ended the process.
+    pub signal: Option<i32>,
+    /// State in the report of `dray cp`.
+    pub state: Option<String>,
+    /// Error in the report, or the last words of the process.
+    pub error: Option<String>,
+    /// Duration.
+    pub seconds: f64,
+    /// Bytes sent: of content by the report, or of all connections by the proxy.
+    pub bytes_sent: Option<u64>,
+    /// Durable bytes at the end, as far as the process has told them.
+    pub bytes_durable: u64,
+    /// Bytes sent that did not become durable, so a later attempt sends them again.
+    pub bytes_lost: Option<u64>,
+    /// Numbers of the faults that struck, which are the reasons for `bytes_lost`.
+    pub faults: Vec<u32>,
+}
+
+/// A fault of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct FaultReport {
+    /// Number in the schedule.
+    pub number: u32,
+    /// Kind.
+    pub kind: &'static str,
+    /// Name of the struck program.
+    pub target: String,
+    /// Planned moment.
+    pub at: String,
+    /// Kind, details and target in words.
+    pub words: String,
+    /// Number of strikes. Zero: the fault did not strike.
+    pub strikes: u32,
+    /// Attempt in which the fault began.
+    pub attempt: Option<u32>,
+    /// Seconds from the start of the first attempt to the begin of the fault.
+    pub seconds: Option<f64>,
+}
+
+/// The bytes that a run has measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Measured {
+    /// Bytes that had to be sent once.
+    pub(crate) to_send: u64,
+    /// Bytes of all connections through the proxies, in the direction of the data.
+    pub(crate) carried: u64,
+    /// Sum of the reports; `None` if an attempt has no report.
+    pub(crate) reported: Option<u64>,
+    pub(crate) connections: u64,
+    pub(crate) entries: u64,
+}
+
+impl SentAgain {
+    /// Compares the bytes with the bound.
+    pub(crate) fn new(measured: &Measured, plan: &Plan, faults: &[(Fault, u32)]) -> Self {
+        let Measured {
+            to_send, carried, ..
+        } = *measured;
+        // If less than the content passed the proxies, the data took another way.
+        let (bytes, measured_by) = match measured.reported {
+            _ if carried >= to_send => (Some(carried - to_send), Some("proxy")),
+            Some(sent) if sent >= to_send => (Some(sent - to_send), Some("reports")),
+            _ => (None, None),
+        };
+        let strikes = faults
+            .iter()
+            .map(|(fault, hits)| breaks(fault, *hits))
+            .sum();
+        let pool_bytes = pool_bytes(plan);
+        let bound_bytes = (pool_bytes + SYNC_GROUP_BYTES).saturating_mul(strikes);
+        let overhead_bytes = carried / OVERHEAD_DIVISOR
+            + measured.connections * OVERHEAD_BY_CONNECTION
+            + measured.entries * OVERHEAD_BY_ENTRY;
+        Self {
+            bytes,
+            measured_by,
+            bytes_to_send: to_send,
+            strikes,
+            pool_bytes,
+            bound_bytes,
+            overhead_bytes,
+            within_bound: bytes.is_none_or(|bytes| bytes <= bound_bytes + overhead_bytes),
+        }
+    }
+}
+
+/// Returns the number of sessions that a fault may have broken.
+fn breaks(fault: &Fault, hits: u32) -> u64 {
+    match fault {
+        // A delay breaks at most the sessions whose timeout it exceeds.
+        Fault::Delay { .. } => u64::from(hits.min(1)),
+        _ => u64::from(hits),
+    }
+}
+
+/// Returns the largest `--pool` of the commands of a plan.
+fn pool_bytes(plan: &Plan) -> u64 {
+    let endpoints = plan.endpoints.iter().map(|endpoint| &endpoint.command);
+    let pools = endpoints.chain([&plan.copy.command]).map(|command| {
+        let after = command.iter().zip(command.iter().skip(1));
+        let mut values = after
+            .filter(|(word, _)| *word == "--pool")
+            .map(|(_, value)| value.as_str())
+            .chain(
+                command
+                    .iter()
+                    .filter_map(|word| word.strip_prefix("--pool=")),
+            );
+        let value = values.next().and_then(|value| units::size(value).ok());
+        value.unwrap_or(POOL_USUAL)
+    });
+    pools.max().unwrap_or(POOL_USUAL)
+}
+
+impl Verdict {
+    /// Sets the outcome from the other fields.
+    pub(crate) fn judged(mut self) -> Self {
+        let holds = self.finished
+            && self.identical
+            && self.nothing_false
+            && self.sent_again.within_bound
+            && self.leftovers.is_empty()
+            && self.crashes.is_empty();
+        self.verdict = match holds {
+            false => State::Broken,
+            true if self.missed().next().is_some() => State::Unproven,
+            true => State::Holds,
+        };
+        self
+    }
+
+    /// Returns the faults that did not strike.
+    pub fn missed(&self) -> impl Iterator<Item = &FaultReport> {
+        self.faults.iter().filter(|fault| fault.strikes == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FaultReport, Measured, SYNC_GROUP_BYTES, SentAgain, State, Verdict};
+    use crate::plan::{Fault, Plan, Strikes};
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    const MIB: u64 = 1 << 20;
+
+    fn measured(carried: u64, reported: Option<u64>) -> Measured {
+        Measured {
+            to_send: 100 * MIB,
+            carried,
+            reported,
+            connections: 2,
+            entries: 3,
+        }
+    }
+
+    fn again(carried: u64, reported: Option<u64>) -> SentAgain {
+        let plan = Plan::parse("plan", crate::EXAMPLE).expect("valid");
+        let strikes = Strikes {
+            probability: 1.0,
+            count: 2,
+        };
+        let delay = Fault::Delay {
+            duration: Duration::from_secs(1),
+            delay: Duration::from_secs(1),
+            probability: 1.0,
+        };
+        let faults = [(Fault::Cut, 1), (Fault::Corrupt(strikes), 2), (delay, 9)];
+        SentAgain::new(&measured(carried, reported), &plan, &faults)
+    }
+
+    #[test]
+    fn bytes_are_compared_with_pool_and_sync_group_for_each_strike() {
+        let bound = 4 * (32 * MIB + SYNC_GROUP_BYTES);
+        let within = again(100 * MIB + bound, None);
+        assert_eq!(within.bound_bytes, bound);
+        assert_eq!((within.bytes, within.within_bound), (Some(bound), true));
+        assert!(!again(130 * MIB + bound, None).within_bound);
+    }
+
+    #[test]
+    fn reports_count_if_the_data_took_another_way_than_the_proxy() {
+        let again = |carried, reported| {
+            let again = again(carried, reported);
+            (again.bytes, again.measured_by)
+        };
+        assert_eq!(again(MIB, Some(101 * MIB)), (Some(MIB), Some("reports")));
+        assert_eq!(again(MIB, None), (None, None));
+        assert_eq!(again(102 * MIB, None), (Some(2 * MIB), Some("proxy")));
+    }
+
+    #[test]
+    fn each_broken_promise_breaks_the_verdict() {
+        let fault = |strikes| FaultReport {
+            number: 1,
+            kind: "cut",
+            target: String::new(),
+            at: String::new(),
+            words: String::new(),
+            strikes,
+            attempt: None,
+            seconds: None,
+        };
+        let good = Verdict {
+            verdict: State::Broken,
+            seed: 1,
+            finished: true,
+            identical: true,
+            differences: Vec::new(),
+            nothing_false: true,
+            violations: Vec::new(),
+            looks: 1,
+            sent_again: again(100 * MIB, None),
+            leftovers: Vec::new(),
+            crashes: Vec::new(),
+            attempts: Vec::new(),
+            faults: vec![fault(1)],
+            seconds: 1.0,
+        };
+        assert_eq!(good.clone().judged().verdict, State::Holds);
+        let changes: [fn(&mut Verdict); 6] = [
+            |verdict| verdict.finished = false,
+            |verdict| verdict.identical = false,
+            |verdict| verdict.nothing_false = false,
+            |verdict| verdict.sent_again.within_bound = false,
+            |verdict| verdict.leftovers = vec![PathBuf::from(".dray-log")],
+            |verdict| verdict.crashes = vec!["ended".to_owned()],
+        ];
+        for change in changes {
+            let mut verdict = good.clone();
+            change(&mut verdict);
+            assert_eq!(verdict.judged().verdict, State::Broken);
+        }
+        let mut missed = good;
+        missed.faults.push(fault(0));
+        assert_eq!(missed.judged().verdict, State::Unproven);
+    }
+}
