@@ -7,7 +7,7 @@ use crate::report::Report;
 use crate::run::Run;
 use crate::spans::Spans;
 use crate::{globus, output, plan, remote, signals, third_party};
-use dray_core::{End, Error, ErrorKind, Result, StripeChoice, TransferId};
+use dray_core::{End, Error, ErrorKind, LogChoice, Result, StripeChoice, TransferId};
 use dray_open::locations::{self, Folder, Places, Sources};
 use dray_open::prepare::{self, Targets};
 use dray_runtime::drive::{self, Ended, Ending};
@@ -82,7 +82,7 @@ fn copy_files(cp: &Cp, spans: &Spans) -> Result<Exit, Stop> {
             lustre_attribute: cp.what.lustre_attribute.clone(),
             shares_blocks: places.are_local() && cp.may_share_blocks(),
             threads: cp.threads.unwrap_or_default(),
-            log: cp.log,
+            log: cp.log.map(LogChoice::Stored),
         },
         feed: &feed,
         watch: &watch,

@@ -162,7 +162,7 @@ impl ServeHandler {
                     lustre_attribute: serve.lustre_attribute.clone(),
                     shares_blocks: false,
                     threads: serve.threads,
-                    log: serve.log,
+                    log: serve.log_choice(),
                 };
                 let export = Export::open(root.clone(), targets)?;
                 (root, Served::Folder(Box::new(export)))

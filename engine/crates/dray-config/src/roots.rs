@@ -3,7 +3,7 @@
 use crate::{Config, Owners, Tier};
 use dray_api::api_path::ApiPath;
 use dray_core::rate::BytesPerSecond;
-use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use dray_core::{End, Error, ErrorKind, LogChoice, RelPath, Result};
 use dray_open::export::Export;
 use dray_open::prepare::Targets;
 use dray_store::Store;
@@ -264,7 +264,7 @@ fn targets_of(root: &crate::Root, path: &Path) -> Targets {
         stripes: root.stripe,
         lustre_attribute: None,
         threads: root.threads.0,
-        log: root.log,
+        log: root.log.map(LogChoice::Stored),
     }
 }
 

@@ -46,7 +46,7 @@ pub use error::{End, Error, ErrorKind, Result, Status};
 pub use fingerprint::Fingerprint;
 pub use ids::{BlockId, BufferId, FileIndex, PeerId, StreamId, TransferId};
 pub use layout::{Extent, Layout};
-pub use log_form::{LogForm, LogMechanism, LogMethod};
+pub use log_form::{LogChoice, LogForm, LogMechanism, LogMethod};
 pub use path::{Name, RelPath};
 pub use range::{ByteRange, RangeSet};
 pub use stripes::StripeChoice;

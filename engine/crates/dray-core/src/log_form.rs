@@ -88,6 +88,16 @@ pub struct LogForm {
     pub is_async: bool,
 }
 
+/// Choice of the object log of a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogChoice {
+    /// A log in the destination's store, of this form.
+    Stored(LogForm),
+    /// A log of the default form in memory, which ends with the process. A copy that is interrupted
+    /// starts over, as with LADS. Only for measurements of the cost of logs.
+    Memory,
+}
+
 impl Default for LogForm {
     fn default() -> Self {
         Self::new(LogMechanism::Universal, LogMethod::Ranges)

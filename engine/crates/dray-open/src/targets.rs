@@ -1,6 +1,6 @@
 //! The configured storage targets of this host, and the stores that use them.
 
-use dray_core::{End, Error, ErrorKind, LogForm, RelPath, Result, StripeChoice};
+use dray_core::{End, Error, ErrorKind, LogChoice, RelPath, Result, StripeChoice};
 use dray_runtime::assembly::Threads;
 use dray_store::wrap::limit::{LimitOptions, RateInTime};
 use dray_store::{LinkScope, PosixOptions, PosixStore, Store, TargetMap, WrapOptions, wrap};
@@ -29,8 +29,8 @@ pub struct Targets {
     pub lustre_attribute: Option<String>,
     /// Number of threads of each storage target.
     pub threads: Threads,
-    /// Requested form of the object log of a copy to this host; `None` for the default form.
-    pub log: Option<LogForm>,
+    /// Requested object log of a copy to this host; `None` for a stored log of the default form.
+    pub log: Option<LogChoice>,
 }
 
 impl Targets {

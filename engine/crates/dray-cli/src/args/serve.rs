@@ -2,7 +2,7 @@
 
 use crate::units;
 use clap::Args;
-use dray_core::{LogForm, StripeChoice};
+use dray_core::{LogChoice, LogForm, StripeChoice};
 use dray_open::prepare::RateInTime;
 use dray_runtime::assembly::Threads;
 use std::ffi::OsString;
@@ -78,6 +78,11 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FORM", value_parser = LogForm::from_str)]
     pub(crate) log: Option<LogForm>,
 
+    /// Keep the object logs of received files in memory. A copy that is interrupted starts over. Only
+    /// for measurements of the cost of logs
+    #[arg(long, hide = true, conflicts_with = "log")]
+    pub(crate) log_in_memory: bool,
+
     /// Read the layout of Lustre files from this extended attribute. Only for tests without Lustre
     #[arg(long, value_name = "NAME", hide = true)]
     pub(crate) lustre_attribute: Option<String>,
@@ -106,4 +111,14 @@ pub(crate) struct Serve {
     /// another
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl Serve {
+    /// Returns the requested object log; `None` for the usual log.
+    pub(crate) fn log_choice(&self) -> Option<LogChoice> {
+        match self.log_in_memory {
+            true => Some(LogChoice::Memory),
+            false => self.log.map(LogChoice::Stored),
+        }
+    }
 }

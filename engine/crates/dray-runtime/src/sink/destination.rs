@@ -15,7 +15,7 @@ use crate::sink::other_logs::OtherLogs;
 use crate::sink::request::DestinationRequest;
 use crate::sink::strays::Left;
 use dray_core::options::Durability;
-use dray_core::{End, Error, ErrorKind, LogForm, RelPath, Result};
+use dray_core::{End, Error, ErrorKind, LogChoice, LogForm, RelPath, Result};
 use dray_log::neighbours::Follower;
 use dray_log::{
     BootId, Header, LeaseRecord, LogFile, MemoryFile, ObjectLog, Recovery, Tenure, UniversalLog,
@@ -146,9 +146,12 @@ impl Destination {
     ) -> Result<Self> {
         let log_path = place.folder.join(&place.log)?;
         let log_words = format!("the log {log_path} of {}", request.words);
-        let log_file = place.store.open_control(&log_path, ControlMode::Create)?;
-        let stored = StoredLog::new(log_file, &place.store, &log_path);
-        let mut log_file: Box<dyn LogFile + Send> = Box::new(stored);
+        let mut log_file: Box<dyn LogFile + Send> = if request.log == Some(LogChoice::Memory) {
+            Box::new(MemoryFile::new())
+        } else {
+            let file = place.store.open_control(&log_path, ControlMode::Create)?;
+            Box::new(StoredLog::new(file, &place.store, &log_path))
+        };
         let recovery = recover(&mut log_file).map_err(|error| error.file(&log_path))?;
         let made = NewLog {
             place: recovery.is_none().then(|| place.clone()),
@@ -337,7 +340,7 @@ impl Destination {
 /// Refuses a form of the log that the store cannot hold.
 fn refuse_form(request: &DestinationRequest) -> Result<()> {
     let can = request.store.capabilities();
-    let Some(form) = request.log.filter(|form| *form != LogForm::default()) else {
+    let Some(form) = request.form().filter(|form| *form != LogForm::default()) else {
         return Ok(());
     };
     if can.can_hold_log_parts {
@@ -362,7 +365,7 @@ fn refuse_form(request: &DestinationRequest) -> Result<()> {
 
 /// Returns a notice if the log of an earlier run has another form than the requested form.
 fn other_form(request: &DestinationRequest, found: &Recovery, log_words: &str) -> Option<Error> {
-    let (asked, form) = (request.log?, found.header.form);
+    let (asked, form) = (request.form()?, found.header.form);
     // An `AlreadyExists` error without a file is shown as its cause only.
     let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "create the object log");
     (asked != form).then(|| {
@@ -415,7 +418,7 @@ fn tenure(
 fn header(request: &DestinationRequest, claims: Vec<RelPath>, tenure: Tenure) -> Header {
     let software = concat!("dray ", env!("CARGO_PKG_VERSION"));
     Header::new(claims, request.owner.clone(), nonce(), software, tenure)
-        .of_form(request.log.unwrap_or_default())
+        .of_form(request.form().unwrap_or_default())
 }
 
 fn new_log(

@@ -99,7 +99,7 @@ impl Peek {
             }
             // A transfer whose log has sums does not adopt ranges without sums.
             let is_own = log.tenure.transfer == self.request.transfer;
-            let wants_sums = self.request.log.unwrap_or_default().has_sums;
+            let wants_sums = self.request.form().unwrap_or_default().has_sums;
             if !is_own && wants_sums && !log.header.form.has_sums {
                 continue;
             }

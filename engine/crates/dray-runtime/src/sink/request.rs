@@ -1,7 +1,7 @@
 //! A request to write to a destination.
 
 use dray_core::options::Durability;
-use dray_core::{LogForm, RelPath, TransferId};
+use dray_core::{LogChoice, LogForm, RelPath, TransferId};
 use dray_store::Store;
 use std::sync::Arc;
 
@@ -21,9 +21,19 @@ pub struct DestinationRequest {
     pub owner: Vec<u8>,
     /// Required durability of written data.
     pub durability: Durability,
-    /// Requested form of a new log; `None` for the default form. A log of an earlier run keeps its
+    /// Requested log; `None` for a stored log of the default form. A log of an earlier run keeps its
     /// form.
-    pub log: Option<LogForm>,
+    pub log: Option<LogChoice>,
     /// The destination as the caller named it, for messages.
     pub words: String,
+}
+
+impl DestinationRequest {
+    /// Returns the requested form of a stored log.
+    pub(super) fn form(&self) -> Option<LogForm> {
+        match self.log? {
+            LogChoice::Stored(form) => Some(form),
+            LogChoice::Memory => None,
+        }
+    }
 }
