@@ -30,14 +30,15 @@ WORKERS ?= 5
 .PHONY: help setup setup-build setup-demo setup-celery build unit test test-full test-docker
 .PHONY: test-celery test-storage check integration sim fuzz demo demo-down demo-engine bench bench-peers wheel
 .PHONY: setup-xrootd setup-packages setup-bench build-xrootd deb rpm sbom build-sim develop develop-release fmt clean
-.PHONY: experiments-bbos tier-run setup-console console check-console
+.PHONY: bench-recovery experiments-bbos tier-run setup-console console check-console
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "  Variables: SECONDS=60 (fuzz, per target); SEEDS=2500 or SEED=n (sim);"
 	@echo "             WORKERS=5 (integration: tests side by side);"
-	@echo "             ARGS=... (unit, integration: more words for pytest; bench, bench-peers: options)"
+	@echo "             ARGS=... (unit, integration: more words for pytest; bench, bench-peers, bench-recovery:"
+	@echo "             options)"
 
 setup: ## Install what is missing on this host (apt when root) and fill .venv
 	@tools/bootstrap.sh test
@@ -198,6 +199,10 @@ bench: setup build ## Measure against cp and rsync on this host; ARGS=--help lis
 
 bench-peers: setup-bench build ## Measure against GridFTP, XRootD, rclone and others; an hour or more
 	$(BENCH) $(ARGS)
+
+bench-recovery: setup-bench build ## Redo the figures of FT-LADS: cost of logs, recovery; as root, hours; continues
+	$(ENV) PYTHONPATH=engine/python:operators:. python -m integration.bench.recovery $(ARGS)
+	$(ENV) PYTHONPATH=engine/python:operators:. python -m integration.bench.recovery --report
 
 experiments-bbos: setup ## Repeat the experiments of the burst-buffer paper in the simulator; rewrites their pages
 	$(ENV) python -m integration.simulation.bbos

@@ -45,7 +45,7 @@ class Processes:
 
     def pids(self) -> list[int]:
         """List the process ids of the processes that have not ended."""
-        return sorted(_below(os.getpid()))
+        return sorted(below(os.getpid()))
 
     def close(self) -> None:
         """End all counted processes by process id, and wait until they have ended."""
@@ -205,7 +205,8 @@ def _memory(pid: int) -> int:
     return sum(int(line.split()[1]) for line in lines) << 10
 
 
-def _below(pid: int) -> set[int]:
+def below(pid: int) -> set[int]:
+    """Return the process ids of all descendants of a process."""
     found: set[int] = set()
     for folder in Path(f"/proc/{pid}/task").glob("*"):
         try:
@@ -213,5 +214,5 @@ def _below(pid: int) -> set[int]:
         except OSError:
             continue
         for child in map(int, text.split()):
-            found |= {child} | _below(child)
+            found |= {child} | below(child)
     return found
