@@ -218,16 +218,12 @@ def thread_rates(kept: Kept, kind: str, count: int) -> list[float]:
 
 def conditions(kept: Kept) -> list[str]:
     """Return the machines, days and commands of the runs."""
-    lines = []
+    rows = []
     for run in kept.runs:
         host = run["machine"]
-        lines += [
-            "",
-            f"- {host['date']}, {host['cpus']} processors ({host['processor']}),"
-            f" {host['memory_mib'] / 1024:.0f} GiB, {host['system']}, Linux {host['kernel']}:",
-            f"  `{run['command']}`",
-        ]
-    return lines
+        where = f"{host['cpus']} processors ({host['processor']}), {host['system']}"
+        rows.append([host["date"], f"{where}, Linux {host['kernel']}", f"`{run['command']}`"])
+    return ["", *table(["day", "machine", "command"], rows)]
 
 
 SECTIONS: dict[str, Callable[[Kept], list[str]]] = {
