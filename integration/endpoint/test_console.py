@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 RATE = 32 * MIB
-#: Number of transfers of which the page draws only those in view.
-MANY = 10_000
+#: Number of transfers of which the page draws only those in view. The page holds 10 000 at most.
+MANY = 9_900
 #: Maximum number of elements of the page with the list, whatever the number of transfers.
 ELEMENTS_MAX = 1500
 #: Code points of keys in the WebDriver protocol.
