@@ -197,6 +197,9 @@ find_missing() {
         # The tests of the web console use a real browser.
         has chromium || missing+=(chromium)
         has chromedriver || missing+=(chromium-driver)
+        # A stock ACME client renews a certificate of an ACME server for tests.
+        has certbot || missing+=(certbot)
+        has pebble || missing+=(pebble)
         # promtool checks the alert rules.
         has promtool || missing+=(prometheus)
         # iperf3 measures plain TCP, with which the copies over a path are compared.
