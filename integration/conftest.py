@@ -18,15 +18,31 @@ if TYPE_CHECKING:
 OUT = ROOT / "integration" / "out"
 #: Test files that take the longest. They start first, so that no worker runs one alone at the end.
 LONGEST = ("test_wheel.py", "test_load.py", "test_arrives.py", "test_kill.py", "test_bounds.py")
-#: Folders whose tests share a server that takes minutes to start. One worker runs all tests of such
-#: a folder.
-TOGETHER = ("integration/airflow",)
+#: Groups of files and folders whose tests share servers that take long to start. One worker runs
+#: all tests of a group, so that the servers start once, and not once for each worker. The groups
+#: start first, because each of them takes long.
+TOGETHER = (
+    ("integration/airflow",),
+    (
+        "integration/storage/test_store.py",
+        "integration/storage/test_endpoint.py",
+        "integration/storage/test_endpoint_faults.py",
+        "integration/storage/test_sweep.py",
+        "integration/storage/test_stock.py",
+        "integration/storage/test_placement.py",
+        "integration/storage/test_cluster.py",
+    ),
+    ("integration/storage/test_gluster.py", "integration/storage/test_gluster_faults.py"),
+)
+#: Number of the first groups that stay together if tests with the mark ``full`` run too. The other
+#: groups have so many of these tests that one worker would take too long.
+TOGETHER_IN_FULL = 1
 FAILED = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need the release programs, and start the files in ``LONGEST`` first.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need the release programs, and start the longest files first.
 
     The mark is ``server``. A test run that comes before the build of the release programs leaves
     the marked tests out.
@@ -34,27 +50,39 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and "program" in item.fixturenames:
             item.add_marker("server")
+    groups = together(config)
     place = {name: number for number, name in enumerate(LONGEST)}
 
     def key(item: pytest.Item) -> int:
-        is_together = item.nodeid.startswith(TOGETHER)
-        return -1 if is_together else place.get(item.path.name, len(place))
+        for number, group in enumerate(groups):
+            if item.nodeid.startswith(group):
+                return number - len(groups)
+        return place.get(item.path.name, len(place))
 
     items.sort(key=key)
 
 
+def together(config: pytest.Config) -> tuple[tuple[str, ...], ...]:
+    """Return the groups of ``TOGETHER`` that one worker runs with the chosen marks."""
+    is_part = "not full" in config.getoption("markexpr")
+    return TOGETHER if is_part else TOGETHER[:TOGETHER_IN_FULL]
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Run the tests of a file on one worker (``--dist loadfile``). Keep a folder together too."""
+    """Run the tests of a file on one worker (``--dist loadfile``). Keep groups together too."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
+    groups = together(config)
+
     class ByPlace(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return next((each for each in TOGETHER if nodeid.startswith(each)), None) or str(
-                super()._split_scope(nodeid)
-            )
+            for group in groups:
+                if nodeid.startswith(group):
+                    return group[0]
+            return str(super()._split_scope(nodeid))
 
     return ByPlace(config, log)
 
