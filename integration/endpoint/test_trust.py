@@ -282,6 +282,57 @@ def test_a_signing_policy_limits_the_subjects_of_an_authority(
     assert str(policy) in endpoint.log_text()
 
 
+def test_a_namespaces_file_limits_the_subjects_of_an_authority(
+    start_endpoint: Callable[..., Endpoint], tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    trusted = tmp_path / "trusted"
+    trusted.mkdir()
+    shutil.copy(authority.file, trusted / "own.pem")
+    # The layout of the IGTF: files with the name of the authority, and links with its hash.
+    (trusted / f"{HASH}.0").symlink_to("own.pem")
+    (trusted / f"{HASH}.namespaces").symlink_to("own.namespaces")
+    file = trusted / "own.namespaces"
+    file.write_text(
+        "##########\n#NAMESPACES-VERSION: 1.0\n"
+        'TO Issuer "/DC=org/DC=dray/CN=ca" \\\n  PERMIT Subject "/DC=org/DC=dray/.*"\n'
+        'TO Issuer SELF DENY Subject "/DC=org/DC=dray/CN=bob.*"\n',
+        encoding="utf-8",
+    )
+    endpoint = start_endpoint("b", config={"tls": {"client_ca": str(trusted)}})
+    alice, bob = authority.issue("alice"), authority.issue("bob")
+    outside = authority.issue("outside", "/DC=org/DC=else/CN=alice")
+    for good in (alice, authority.proxy(alice, "proxy")):
+        answer = ask(endpoint, "GET", "/v1/endpoint", certificate=good.file())
+        assert answer.code == 200, answer.text
+    for bad, words in (
+        (outside, "does not permit the certificate of /DC=org/DC=else/CN=alice"),
+        (bob, "denies the certificate of /DC=org/DC=dray/CN=bob"),
+        (authority.proxy(bob, "other-proxy"), "denies the certificate of /DC=org/DC=dray/CN=bob"),
+    ):
+        answer = ask(endpoint, "GET", "/v1/endpoint", certificate=bad.file())
+        cause = answer.refused(401, "unauthorized")["cause"]
+        assert f"the namespaces file of /DC=org/DC=dray/CN=ca {words}" in cause, cause
+    # A signing policy of the same authority must permit the certificate too.
+    (trusted / "own.signing_policy").write_text(
+        "access_id_CA  X509    '/DC=org/DC=dray/CN=ca'\n"
+        "pos_rights    globus  CA:sign\n"
+        "cond_subjects globus  '\"/DC=org/DC=dray/CN=carol\"'\n",
+        encoding="utf-8",
+    )
+    until = time.monotonic() + 30
+    while ask(endpoint, "GET", "/v1/endpoint", certificate=alice.file()).code == 200:
+        assert time.monotonic() < until, endpoint.log_text()
+        time.sleep(0.5)
+    # A damaged file is a configuration error.
+    endpoint.stop()
+    file.write_text('TO Issuer SELF PERMIT Subject "/DC=(org|net)/.*"\n', encoding="utf-8")
+    with pytest.raises(RuntimeError):
+        endpoint.start()
+    words = f"{HASH}.namespaces: line 1: the character | has several meanings"
+    assert words in endpoint.log_text()
+
+
 def test_a_wrong_section_is_a_usage_error(tmp_path: Path, mirror: tuple[Path, str]) -> None:
     site = Site(tmp_path, mirror)
     good = site.config.read_text(encoding="utf-8")

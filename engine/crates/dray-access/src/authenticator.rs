@@ -2,12 +2,14 @@
 //! an owner. Checks the permissions of a principal (an authenticated caller) on a path.
 
 use super::keyring::Keyring;
-use super::keys::{certificates, files, is_der, keys_missing, lists_in, read, source};
+use super::keys::{
+    authorities_named, certificates, files, is_der, keys_missing, lists_in, read, source,
+};
 use super::{Access, Action, Credentials, Future, OWN_PRINCIPAL, Principal, Rights, now};
 use dray_api::api_path::ApiPath;
 use dray_auth::jwk::KeySet;
 use dray_auth::mint::SigningKey;
-use dray_auth::x509::{Revocation, Trust};
+use dray_auth::x509::{Policy, Revocation, Trust};
 use dray_auth::{Issuer, Issuers, Mapping, Resource, Verified};
 use dray_config::roots::Roots;
 use dray_config::{Config, Tls};
@@ -29,7 +31,7 @@ type Seen = Vec<(PathBuf, u64, SystemTime)>;
 /// The accepted certificate authorities and revocation lists.
 struct Certificates {
     trust: Trust,
-    /// Files of signing policies that have no effect.
+    /// Files of policies that have no effect.
     idle: BTreeSet<PathBuf>,
     seen: Seen,
     looked: Instant,
@@ -364,11 +366,8 @@ fn read_certificates(tls: &Tls) -> Result<Certificates> {
     let mut policies = BTreeMap::new();
     for path in tls.client_ca.iter() {
         for file in files(path)? {
-            if file.extension().is_some_and(|end| end == "signing_policy") {
-                let policy = read(&file)?;
-                let policy = String::from_utf8_lossy(&policy).into_owned();
-                let added = trust.add_signing_policy(&policy);
-                added.map_err(|error| in_file(error, &file))?;
+            if let Some(policy) = policy(&file)? {
+                trust.add_policy(&policy);
                 // A distribution of the IGTF has several names for a file, which are links.
                 policies.insert(file.canonicalize().unwrap_or(file), policy);
                 continue;
@@ -387,24 +386,38 @@ fn read_certificates(tls: &Tls) -> Result<Certificates> {
             }
         }
     }
+    let mut idle = policies;
+    idle.retain(|_, policy| trust.is_policy_idle(policy));
     Ok(Certificates {
-        idle: idle(&trust, &policies)?,
+        idle: idle.into_keys().collect(),
         trust,
         seen,
         looked: Instant::now(),
     })
 }
 
-/// Returns the files of signing policies that have no effect, because they name no trusted
-/// authority.
-fn idle(trust: &Trust, policies: &BTreeMap<PathBuf, String>) -> Result<BTreeSet<PathBuf>> {
-    let mut idle = BTreeSet::new();
-    for (file, policy) in policies {
-        if trust.is_policy_idle(policy)? {
-            idle.insert(file.clone());
+/// Reads the policy in a file `NAME.signing_policy` or `NAME.namespaces`. Returns `None` for a file
+/// with another name.
+fn policy(file: &Path) -> Result<Option<Policy>> {
+    let ending = file.extension().and_then(|ending| ending.to_str());
+    let text = || Ok::<_, Error>(String::from_utf8_lossy(&read(file)?).into_owned());
+    let parsed = match ending {
+        Some("signing_policy") => Policy::signing(&text()?),
+        Some("namespaces") => {
+            let (folder, name) = (
+                file.parent(),
+                file.file_stem().and_then(|name| name.to_str()),
+            );
+            let own = match (folder, name) {
+                (Some(folder), Some(name)) => authorities_named(folder, name)?,
+                _ => Vec::new(),
+            };
+            let own: Vec<&[u8]> = own.iter().map(AsRef::as_ref).collect();
+            Policy::namespaces(&text()?, &own)
         }
-    }
-    Ok(idle)
+        _ => return Ok(None),
+    };
+    parsed.map(Some).map_err(|error| in_file(error, file))
 }
 
 /// Returns a warning for each file of `idle` that is not in `known`.
@@ -412,8 +425,8 @@ fn idle_words(idle: &BTreeSet<PathBuf>, known: &BTreeSet<PathBuf>) -> Vec<String
     let new = idle.difference(known);
     new.map(|file| {
         format!(
-            "the signing policy {} has no effect, because it names no authority of tls.client_ca: \
-                correct the name after access_id_CA, add the authority, or remove the file",
+            "the policy {} has no effect, because it names no authority of tls.client_ca: correct \
+                the name of the authority in the file, add the authority, or remove the file",
             file.display()
         )
     })
@@ -521,6 +534,33 @@ mod tests {
         let words = idle_words(&first.idle, &BTreeSet::new());
         assert_eq!(words.len(), 1, "{words:?}");
         assert!(words[0].contains("lone.signing_policy"), "{words:?}");
+        write(
+            "strong.namespaces",
+            "TO Issuer SELF PERMIT Subject \"/CN=.*\"\n",
+        );
+        write(
+            "other.namespaces",
+            "TO Issuer \"/CN=a\" PERMIT Subject \"/CN=.*\"\n",
+        );
+        let second = read_certificates(&tls).expect("read");
+        let words = idle_words(&second.idle, &first.idle);
+        assert_eq!(words.len(), 1, "{words:?}");
+        assert!(words[0].contains("other.namespaces"), "{words:?}");
+        write(
+            "other.namespaces",
+            "TO Issuer SELF PERMIT Subject \"/CN=.*\"\n",
+        );
+        let error = read_certificates(&tls)
+            .map(|_| ())
+            .expect_err("no such authority");
+        assert!(
+            error.cause.contains("other.namespaces: line 1: SELF"),
+            "{error}"
+        );
+        write(
+            "other.namespaces",
+            "TO Issuer \"/CN=strong ca\" PERMIT Subject \"/CN=.*\"\n",
+        );
         let again = read_certificates(&tls).expect("read");
         assert!(idle_words(&again.idle, &first.idle).is_empty());
         write("lone.signing_policy", &policy("/CN=Strong CA"));

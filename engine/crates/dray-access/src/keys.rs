@@ -242,6 +242,24 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     Ok(all)
 }
 
+/// Returns the certificates of the authority to which a file NAME.* of a folder in the layout of the
+/// IGTF belongs: those in the files `NAME.pem`, `NAME.0` and so on.
+///
+/// # Errors
+/// If a file cannot be read.
+pub(super) fn authorities_named(folder: &Path, name: &str) -> Result<Vec<CertificateDer<'static>>> {
+    let mut found = Vec::new();
+    // Authorities with the same hash have the endings `.0`, `.1` and so on.
+    let numbers = ('0'..='9').map(String::from);
+    for ending in std::iter::once("pem".to_owned()).chain(numbers) {
+        let file = folder.join(format!("{name}.{ending}"));
+        if file.is_file() {
+            found.extend(certificates(&file)?);
+        }
+    }
+    Ok(found)
+}
+
 /// Returns the sorted files in the folder `path`, without temporary files. If `path` is a file,
 /// returns `path` itself.
 pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>> {

@@ -9,7 +9,7 @@
 mod check;
 mod fetch;
 
-use crate::keys::{FILE_BYTES_MAX, TEMPORARY, certificates, files};
+use crate::keys::{FILE_BYTES_MAX, TEMPORARY, authorities_named, certificates, files};
 use crate::now;
 use dray_auth::x509::Validity;
 use dray_config::{Config, TrustKind};
@@ -123,7 +123,8 @@ pub fn update(config: &Config, mut tell: impl FnMut(&Item)) -> Result<()> {
                 kind: TrustKind::Crl,
                 urls,
                 ca: None,
-                signers: signers(igtf, &stem)?,
+                // Without them, the list of another authority could take the place of this list.
+                signers: authorities_named(igtf, &stem)?,
             });
         }
     }
@@ -259,22 +260,6 @@ fn trusted(config: &Config, folder: &Path) -> Result<Vec<CertificateDer<'static>
         all.extend(certificates(path)?);
     }
     Ok(all)
-}
-
-/// Returns the certificates of the authority of a file `NAME.crl_url`: those in the files `NAME.pem`
-/// and `NAME.0` beside it. Without them, the list of another authority could take the place of the
-/// fetched list.
-fn signers(folder: &Path, name: &str) -> Result<Vec<CertificateDer<'static>>> {
-    let mut found = Vec::new();
-    // Authorities with the same hash have the endings `.0`, `.1` and so on.
-    let numbers = ('0'..='9').map(String::from);
-    for ending in std::iter::once("pem".to_owned()).chain(numbers) {
-        let file = folder.join(format!("{name}.{ending}"));
-        if file.is_file() {
-            found.extend(certificates(&file)?);
-        }
-    }
-    Ok(found)
 }
 
 /// Returns the URLs in the files `NAME.crl_url` of a folder, by NAME. A distribution of the IGTF has

@@ -21,11 +21,12 @@ mod validity;
 
 pub use crl::{ListFacts, check_list, list_facts};
 pub use name::Subject;
+pub use policy::Policy;
 pub use validity::{Validity, validity};
 
 use crate::escape::{misconfigured, seconds, shown, unauthorized};
 use dray_core::{Error, Result};
-use policy::SigningPolicy;
+use policy::Rule;
 use rustls_pki_types::{
     CertificateDer, CertificateRevocationListDer, Der, ServerName, TrustAnchor, UnixTime,
 };
@@ -71,7 +72,7 @@ struct Anchor {
 pub struct Trust {
     anchors: Vec<Anchor>,
     lists: Vec<CertRevocationList<'static>>,
-    policies: Vec<SigningPolicy>,
+    policies: Vec<Rule>,
     revocation: Revocation,
     /// Subjects of the authorities.
     subjects: Vec<Subject>,
@@ -179,37 +180,6 @@ impl Trust {
         })?;
         self.lists.push(list.into());
         Ok(())
-    }
-
-    /// Adds a signing policy: the subjects that an authority may certify, in the format of the Globus
-    /// Toolkit (`HASH.signing_policy`). An authority without a policy may certify all subjects.
-    ///
-    /// # Errors
-    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) if the policy cannot be parsed.
-    pub fn add_signing_policy(&mut self, text: &str) -> Result<()> {
-        self.policies.extend(SigningPolicy::parse(text)?);
-        Ok(())
-    }
-
-    /// Checks that the signing policies permit the certificates that authorities have signed. Checks
-    /// all of them, also those that do not lead to the authority: another certificate of the same
-    /// name could otherwise hide the certificate that a policy does not permit.
-    fn check_policies(&self, signed: &[Parsed]) -> Result<()> {
-        if self.policies.is_empty() {
-            return Ok(());
-        }
-        let mut links = Vec::with_capacity(signed.len());
-        for one in signed {
-            let name = der::only(one.subject_der(), der::SEQUENCE).map(|name| name.content);
-            let mut anchors = self.anchors.iter();
-            links.push(policy::Link {
-                // A certificate without a name could hide the authority above it, so it is refused.
-                subject: one.subject()?,
-                issuer: one.issuer()?,
-                is_trusted: anchors.any(|one| name == Some(one.anchor.subject.as_ref())),
-            });
-        }
-        policy::check(&self.policies, &links)
     }
 
     /// Identifies a client. `chain` has the certificates that the client presented, in DER, with

@@ -1,3 +1,4 @@
+mod policies;
 mod proxies;
 
 use super::testing::{
@@ -275,52 +276,6 @@ fn certificates_for_other_uses_are_refused() {
         chain_keys.verify(&[nobody, chain_keys.sub()]),
         "names no subject",
     );
-}
-
-#[test]
-fn a_signing_policy_binds_every_authority_of_the_chain() {
-    let keys = TestChain::new();
-    // A certificate of the same name as the sub-authority, from an authority without a policy.
-    let decoy = authority(ALICE, SUB).signed(&keys.one, &keys.two);
-    let plain = [keys.alice(), keys.sub()];
-    let hidden = [keys.alice(), decoy, keys.sub()];
-    let with = |policies: &[(&str, &str)], chain: &[Vec<u8>]| {
-        let mut trust = keys.trust(Revocation::default());
-        for (issuer, subject) in policies {
-            let text = format!(
-                "access_id_CA X509 '/DC=org/CN={issuer}'\npos_rights globus CA:sign\n\
-                 cond_subjects globus '\"/DC=org/CN={subject}\"'\n"
-            );
-            trust.add_signing_policy(&text).expect("a policy");
-        }
-        verify(&trust, chain)
-    };
-    for chain in [plain.as_slice(), hidden.as_slice()] {
-        assert!(with(&[], chain).is_ok());
-        assert!(with(&[("Root", "Sub"), ("Sub", "*")], chain).is_ok());
-        assert!(with(&[("Root", "x"), ("Root", "S?b"), ("Sub", "*")], chain).is_ok());
-        // The policy of an authority also limits the authorities below it that have no policy.
-        assert_refused(
-            with(&[("Root", "Sub")], chain),
-            "the signing policy of /DC=org/CN=Root does not permit the certificate of \
-                /DC=org/CN=Alice",
-        );
-        assert!(with(&[("Root", "*")], chain).is_ok());
-        assert_refused(
-            with(&[("Sub", "Bob")], chain),
-            "the signing policy of /DC=org/CN=Sub does not permit the certificate of \
-                /DC=org/CN=Alice",
-        );
-        assert_refused(
-            with(&[("Root", "x")], chain),
-            "of /DC=org/CN=Root does not permit",
-        );
-    }
-    assert!(with(&[("Root", "Sub"), ("Sub", "Al*")], &plain).is_ok());
-    // A policy of an authority that signs nothing here does not matter.
-    assert!(with(&[("Alice", "x")], &plain).is_ok());
-    let mut trust = keys.trust(Revocation::default());
-    assert!(trust.add_signing_policy("no policy").is_err());
 }
 
 #[test]
