@@ -25,8 +25,8 @@ const PKCS8_START: [u8; 16] = [
 ];
 
 /// Advice for a file without usable keys.
-pub(crate) const KEY_REMEDY: &str = "give the file of GET /v1/receipts/keys, the output of `dray receipt key`, \
-    or an Ed25519 public key in PEM form";
+pub(crate) const KEY_REMEDY: &str = "give the file of GET /v1/receipts/keys, the output of \
+    `dray receipt key`, or an Ed25519 public key in PEM form";
 
 /// A private key that signs receipts.
 pub struct SigningKey {
