@@ -151,7 +151,10 @@ fn section(page: &mut String, command: &Command, above: &str) {
         return;
     }
     for alias in command.get_visible_aliases() {
-        let _ = write!(page, "`{above} {alias}` is a second name of this command.\n\n");
+        let _ = write!(
+            page,
+            "`{above} {alias}` is a second name of this command.\n\n"
+        );
     }
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
