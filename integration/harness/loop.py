@@ -26,6 +26,8 @@ __all__ = ["Disk", "disk", "limits_reason", "reason"]
 BLKIO = Path("/sys/fs/cgroup/blkio")
 #: ``EXT4_IOC_SHUTDOWN`` of linux/ext4.h, after which each operation fails with EIO.
 SHUTDOWN = 0x8004587D
+#: Flags of ``EXT4_IOC_SHUTDOWN``: write everything back first, or write nothing more.
+WRITE_BACK, WRITE_NOTHING = 0, 2
 
 
 def run(*words: str | Path) -> str:
@@ -45,6 +47,7 @@ class Disk:
         """Store the mount point, the device, and the number of the device."""
         self.folder = folder
         self.device = device
+        self.image = folder.with_name(f"{folder.name}.img")
         self._number = (Path("/sys/block") / Path(device).name / "dev").read_text().strip()
 
     def limit(self, write: int, read: int = 0) -> None:
@@ -60,9 +63,16 @@ class Disk:
 
     def fail(self) -> None:
         """Shut the file system down: it keeps written data, and each further operation fails."""
+        self._shut_down(WRITE_BACK)
+
+    def lose_power(self) -> None:
+        """Shut the file system down without another write: data that is not synced is lost."""
+        self._shut_down(WRITE_NOTHING)
+
+    def _shut_down(self, flag: int) -> None:
         folder = os.open(self.folder, os.O_RDONLY)
         try:
-            fcntl.ioctl(folder, SHUTDOWN, struct.pack("I", 0))
+            fcntl.ioctl(folder, SHUTDOWN, struct.pack("I", flag))
         finally:
             os.close(folder)
 

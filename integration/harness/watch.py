@@ -27,9 +27,16 @@ class Content:
 class Watcher(threading.Thread):
     """Checks a tree repeatedly while its context lasts. Then read :attr:`violations`."""
 
-    def __init__(self, top: Path, allowed: dict[bytes, set[Content]]) -> None:
-        """Watch below ``top``; ``allowed`` holds the permitted contents by relative path."""
+    def __init__(
+        self, top: Path, allowed: dict[bytes, set[Content]], *, pause_seconds: float = 0.002
+    ) -> None:
+        """Watch below ``top``; ``allowed`` holds the permitted contents by relative path.
+
+        :param pause_seconds: pause between two rounds. A round of a large tree takes much processor
+            time, which the watched programs may need.
+        """
         super().__init__(daemon=True)
+        self.pause_seconds = pause_seconds
         self.top = os.fsencode(top)
         self.allowed = allowed
         self.violations: list[str] = []
@@ -50,7 +57,7 @@ class Watcher(threading.Thread):
         """Check all files repeatedly until the context ends, and then once more."""
         while not self.is_over.is_set():
             self._check_all()
-            time.sleep(0.002)
+            time.sleep(self.pause_seconds)
         self._check_all()
 
     def _check_all(self) -> None:

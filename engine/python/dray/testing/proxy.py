@@ -8,6 +8,10 @@ import struct
 import threading
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PIECE_BYTES = 1 << 18
 PREAMBLE_BYTES = 8
@@ -88,6 +92,9 @@ class Proxy:
         self.connections_max = connections_max
         self.refused = 0
         self.is_refusing = False
+        #: Hook that is called with a connection and a piece of data from the listening end, before
+        #: the piece is sent on. The hook may change the bytes of the piece.
+        self.on_down: Callable[[Connection, memoryview], None] | None = None
         self.lock = threading.Lock()
         self.connections: list[Connection] = []
         self.threads: list[threading.Thread] = []
@@ -151,6 +158,8 @@ class Proxy:
                     connection.down += count
                 if self.keep:
                     kept += buffer[:count]
+                if self.on_down is not None and not is_up:
+                    self.on_down(connection, buffer[:count])
                 while connection.is_frozen and not self.is_closed:
                     time.sleep(FROZEN_SECONDS)
                 self._wait_for_turn(connection, count)
