@@ -164,6 +164,8 @@ find_missing() {
         has valgrind || missing+=(valgrind)
         # XFS, a file system whose files can share blocks.
         has_by_root mkfs.xfs || missing+=(xfsprogs)
+        # btrfs, a file system with quotas that needs nothing but its programs.
+        has_by_root mkfs.btrfs || missing+=(btrfs-progs)
         # The tests start real servers, and use their stock clients.
         has xrootd || missing+=(xrootd-server xrootd-server-plugins)
         has xrdcp || missing+=(xrootd-client xrootd-client-plugins)

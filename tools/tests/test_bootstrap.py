@@ -114,8 +114,8 @@ class Host:
         broker = self.system / "usr" / "lib" / "rabbitmq" / "bin"
         broker.mkdir(parents=True, exist_ok=True)
         self.program("rabbitmq-server", "exit 0", broker)
-        servers = ("mkfs.xfs", "nginx", "glusterd", "glusterfs", "globus-gridftp-server")
-        for name in (*servers, "debootstrap"):
+        servers = ("nginx", "glusterd", "glusterfs", "globus-gridftp-server")
+        for name in (*servers, "mkfs.xfs", "mkfs.btrfs", "debootstrap"):
             (self.system / "usr" / "sbin").mkdir(parents=True, exist_ok=True)
             self.program(name, "exit 0", self.system / "usr" / "sbin")
         for header in HEADERS:
@@ -187,6 +187,7 @@ def test_a_bare_host_gets_one_list_of_all_packages(host: Host) -> None:
         "openssl",
         "valgrind",
         "xfsprogs",
+        "btrfs-progs",
         "xrootd-server",
         "xrootd-server-plugins",
         "xrootd-client",
