@@ -141,6 +141,13 @@ test-full: setup build build-xrootd build-sim develop ## Faults in full: 20 mome
 	$(MAKE) fuzz SECONDS=10
 	$(MAKE) check-console
 
+.PHONY: fault-full
+# A run that was interrupted continues: cells in the file of results do not run again.
+fault-full: setup build ## Every fault at 10, 50 and 90 % of a transfer, with each form of the log; root, half an hour; writes a page
+	mkdir -p integration/out
+	$(ENV) PYTHONPATH=engine/python:. python -m integration.fault_matrix \
+		--results integration/out/fault-matrix.jsonl --report $(ARGS)
+
 # The programs are those of `integration`. Three workers: most tests wait for a cluster, and each
 # worker starts clusters of its own.
 test-storage: setup build build-xrootd develop ## Real storage clusters (Ceph, GlusterFS) with faults and stock clients: 10 minutes; a part is in `make test`

@@ -1,0 +1,263 @@
+"""Object logs that are torn, flipped, replaced by an older copy, or read-only.
+
+The sink is killed first. Then each damaged log is read by ``dray log export`` and by the
+independent decoder. Both must agree, and no damage may add a range to the log. The transfer then
+continues with one of the damaged logs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+from integration.fault_matrix.fault import FORMS, Fault
+from integration.harness import host
+from integration.log import decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from integration.fault_matrix.scene import Scene
+
+GROUP = "log"
+#: Maximum number of bytes of a tail. A log is torn at each of these bytes.
+TAIL_BYTES = 256
+#: Number of bits that are flipped, one at a time, in the logs of a cell.
+FLIPS = 64
+COMMAND_SECONDS = 120
+Ranges = dict[str, list[tuple[int, int]]]
+
+
+def log_files(top: Path) -> list[Path]:
+    """Return the log of a destination and its part logs."""
+    folder = top / ".dray-log"
+    return sorted([*folder.glob("*.log"), *folder.glob("*.objects")])
+
+
+def read(top: Path) -> Any:  # noqa: ANN401 - any JSON
+    """Read the log by the independent decoder."""
+    logs = list((top / ".dray-log").glob("*.log"))
+    return decoder.describe(logs[0]) if logs else {"empty": True}
+
+
+def exported(scene: Scene) -> Any:  # noqa: ANN401 - any JSON
+    """Read the log by ``dray log export``."""
+    logs = list((scene.top / ".dray-log").glob("*.log"))
+    words = [str(scene.program), "log", "export", str(logs[0])]
+    done = subprocess.run(
+        words, check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS
+    )
+    if "panicked" in done.stderr:
+        return {"error": "a panic"}
+    return json.loads(done.stdout) if done.returncode == 0 else {"error": done.stderr.strip()}
+
+
+def ranges_of(log: dict[str, Any]) -> Ranges:
+    """Return the recorded ranges of each unfinished file."""
+    return {
+        file["path"]: [(start, start + length) for start, length, *_ in file["done"]]
+        for file in log.get("files", ())
+    }
+
+
+def total(ranges: Ranges) -> int:
+    """Return the number of bytes in all ranges."""
+    return sum(end - start for each in ranges.values() for start, end in each)
+
+
+def common(one: Ranges, other: Ranges) -> Ranges:
+    """Return the ranges that are in both."""
+    return {
+        path: [
+            (max(a, c), min(b, d))
+            for a, b in one[path]
+            for c, d in other.get(path, ())
+            if max(a, c) < min(b, d)
+        ]
+        for path in one
+    }
+
+
+def check_content(scene: Scene, log: dict[str, Any]) -> None:
+    """Compare the recorded ranges in the partial files with the source."""
+    for file in log.get("files", ()):
+        partial = (scene.top / file["path"]).with_name(file["partial"]["name"])
+        if not partial.exists():
+            continue
+        with partial.open("rb") as there, (scene.served / file["path"]).open("rb") as here:
+            for start, length, *_ in file["done"]:
+                if os.pread(there.fileno(), length, start) != os.pread(
+                    here.fileno(), length, start
+                ):
+                    scene.seen.found.append(
+                        f"the log names bytes {start} to {start + length} of {file['path']}, "
+                        "and the partial file has other bytes"
+                    )
+
+
+class Damage:
+    """Damages the logs of a killed sink, one damage at a time."""
+
+    def __init__(self, scene: Scene) -> None:
+        """Kill the client and the sink, and read the whole log."""
+        scene.client.kill()
+        scene.sink.kill()
+        scene.look()
+        self.scene = scene
+        self.whole = read(scene.top)
+        self.ranges = ranges_of(self.whole)
+        self.kept = {path: path.read_bytes() for path in log_files(scene.top)}
+        self.tried = 0
+        check_content(scene, self.whole)
+
+    def check(self, name: str) -> None:
+        """Read the damaged logs by both readers, and note violations."""
+        self.tried += 1
+        ours, theirs = read(self.scene.top), exported(self.scene)
+        if not _agree(ours, theirs):
+            self.scene.seen.found.append(f"{name}: the decoder read {ours}, and dray {theirs}")
+        known = {path: ranges for path, ranges in self.ranges.items() if ranges}
+        for path, ranges in ranges_of(ours).items():
+            inside = common({path: ranges}, known)
+            if path in known and total(inside) != total({path: ranges}):
+                self.scene.seen.found.append(f"{name}: the damage has added ranges of {path}")
+
+    def resume(self) -> None:
+        """Start the sink with the logs as they are now."""
+        left = ranges_of(read(self.scene.top))
+        self.scene.seen.destroyed += total(self.ranges) - total(common(self.ranges, left))
+        self.scene.sink.start()
+
+
+def _agree(ours: Any, theirs: Any) -> bool:  # noqa: ANN401 - any JSON
+    if "error" in ours or "error" in theirs:
+        return ("error" in ours) == ("error" in theirs) and theirs.get("error") != "a panic"
+    return bool(ours == theirs)
+
+
+def _newest(paths: Iterable[Path]) -> Path:
+    return max(paths, key=lambda path: path.stat().st_mtime_ns)
+
+
+def _tear(scene: Scene) -> None:
+    damage = Damage(scene)
+    log = _newest(damage.kept)
+    whole = damage.kept[log]
+    first = max(0, len(whole) - TAIL_BYTES)
+    for length in range(first, len(whole)):
+        os.truncate(log, length)
+        damage.check(f"{log.name} torn at byte {length} of {len(whole)}")
+        log.write_bytes(whole)
+    os.truncate(log, random.Random(len(whole)).randrange(first, len(whole)))
+    damage.resume()
+    _remove_if_refused(scene)
+
+
+def _flip(scene: Scene) -> None:
+    damage = Damage(scene)
+    chance = random.Random(sum(map(len, damage.kept.values())))
+    chosen = [(path, at) for path, data in damage.kept.items() for at in range(8 * len(data))]
+    path = next(iter(damage.kept))
+    for path, bit in chance.sample(chosen, min(FLIPS, len(chosen))):
+        data = bytearray(damage.kept[path])
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        damage.check(f"bit {bit} of {path.name} flipped")
+        path.write_bytes(damage.kept[path])
+    # The last flip stays.
+    path.write_bytes(data)
+    damage.resume()
+    _remove_if_refused(scene)
+
+
+def _remove_if_refused(scene: Scene) -> None:
+    """Remove the logs, as the message says, if the sink refuses to read the damaged log."""
+    scene.start_client()
+    answer = scene.await_answer(
+        "about the log",
+        lambda each: each["state"] in ("active", "done", "failed") or bool(each["kinds"]),
+    )
+    if not {"log_damaged", "log_version"} & set(answer["kinds"]):
+        return
+    if not any("remove" in line for line in answer["words"]):
+        scene.seen.found.append(f"the refusal names no remedy: {answer['words']}")
+    scene.client.wait()
+    for path in log_files(scene.top):
+        path.unlink()
+
+
+def _keep_older(scene: Scene) -> None:
+    """Copy the logs now. The moment of the fault comes later."""
+    scene.older = {path: path.read_bytes() for path in log_files(scene.top)}
+
+
+def _put_back(scene: Scene) -> None:
+    damage = Damage(scene)
+    for path in damage.kept:
+        if path not in scene.older:
+            path.unlink()
+    for path, data in scene.older.items():
+        path.write_bytes(data)
+    damage.check("an older copy")
+    damage.resume()
+
+
+def _less_power(scene: Scene) -> None:
+    scene.sink_words = host.without_power()
+
+
+def _read_only(scene: Scene) -> None:
+    folder = scene.top / ".dray-log"
+    files = sorted(folder.iterdir())
+    for path in files:
+        path.chmod(0o444)
+    folder.chmod(0o555)
+    try:
+        scene.proxy.cut()
+        scene.await_trouble()
+        scene.look()
+    finally:
+        folder.chmod(0o700)
+        for path in files:
+            if path.exists():
+                path.chmod(0o600)
+    scene.mark()
+
+
+FAULTS = (
+    Fault(
+        "log-torn",
+        GROUP,
+        f"the log ends at each byte of its last {TAIL_BYTES} bytes; the transfer continues from "
+        "one of these logs",
+        _tear,
+        forms=FORMS,
+    ),
+    Fault(
+        "log-flipped",
+        GROUP,
+        f"{FLIPS} single bits of the log are flipped, one at a time; the transfer continues from "
+        "one of these logs",
+        _flip,
+        forms=FORMS,
+    ),
+    Fault(
+        "log-older",
+        GROUP,
+        "the log is replaced by a copy of itself from the first half of the time until the fault",
+        _put_back,
+        forms=FORMS,
+        halfway=_keep_older,
+    ),
+    Fault(
+        "log-read-only",
+        GROUP,
+        "the folder of the log becomes read-only, and the connections are cut",
+        _read_only,
+        prepare=_less_power,
+    ),
+)
