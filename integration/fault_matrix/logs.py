@@ -1,8 +1,8 @@
 """Object logs that are torn, flipped, replaced by an older copy, or read-only.
 
-The sink is killed first. Then each damaged log is read by ``dray log export`` and by the
-independent decoder. Both must agree, and no damage may add a range to the log. The transfer then
-continues with one of the damaged logs.
+The sink is killed first. Then each damaged log is read by ``dray log show`` and by the independent
+decoder. Both must agree, and no damage may add a range to the log. The transfer then continues with
+one of the damaged logs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import random
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from integration.fault_matrix.fault import FORMS, Fault
@@ -19,15 +20,14 @@ from integration.log import decoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from integration.fault_matrix.scene import Scene
 
 GROUP = "log"
 #: Maximum number of bytes of a tail. A log is torn at each of these bytes.
-TAIL_BYTES = 256
+TAIL_BYTES = 128
 #: Number of bits that are flipped, one at a time, in the logs of a cell.
-FLIPS = 64
+FLIPS = 48
 COMMAND_SECONDS = 120
 Ranges = dict[str, list[tuple[int, int]]]
 
@@ -42,18 +42,6 @@ def read(top: Path) -> Any:  # noqa: ANN401 - any JSON
     """Read the log by the independent decoder."""
     logs = list((top / ".dray-log").glob("*.log"))
     return decoder.describe(logs[0]) if logs else {"empty": True}
-
-
-def exported(scene: Scene) -> Any:  # noqa: ANN401 - any JSON
-    """Read the log by ``dray log export``."""
-    logs = list((scene.top / ".dray-log").glob("*.log"))
-    words = [str(scene.program), "log", "export", str(logs[0])]
-    done = subprocess.run(
-        words, check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS
-    )
-    if "panicked" in done.stderr:
-        return {"error": "a panic"}
-    return json.loads(done.stdout) if done.returncode == 0 else {"error": done.stderr.strip()}
 
 
 def ranges_of(log: dict[str, Any]) -> Ranges:
@@ -100,7 +88,7 @@ def check_content(scene: Scene, log: dict[str, Any]) -> None:
 
 
 class Damage:
-    """Damages the logs of a killed sink, one damage at a time."""
+    """Damages the logs of a killed sink, in copies and then in their place."""
 
     def __init__(self, scene: Scene) -> None:
         """Kill the client and the sink, and read the whole log."""
@@ -111,19 +99,38 @@ class Damage:
         self.whole = read(scene.top)
         self.ranges = ranges_of(self.whole)
         self.kept = {path: path.read_bytes() for path in log_files(scene.top)}
-        self.tried = 0
+        if not self.kept:
+            scene.seen.found.append("there is no log to damage")
+        self.folder = scene.folder / "damaged" / ".dray-log"
+        self.folder.mkdir(parents=True)
+        self.names: dict[str, str] = {}
         check_content(scene, self.whole)
 
-    def check(self, name: str) -> None:
-        """Read the damaged logs by both readers, and note violations."""
-        self.tried += 1
-        ours, theirs = read(self.scene.top), exported(self.scene)
-        if not _agree(ours, theirs):
-            self.scene.seen.found.append(f"{name}: the decoder read {ours}, and dray {theirs}")
+    def try_with(self, name: str, changed: Path, data: bytes) -> None:
+        """Make a copy of all logs in which one file has other bytes."""
+        stem = f"{len(self.names):016x}"
+        self.names[stem] = name
+        for path, whole in self.kept.items():
+            copied = self.folder / f"{stem}{path.name[16:]}"
+            copied.write_bytes(data if path == changed else whole)
+
+    def check(self) -> None:
+        """Read all damaged copies by both readers, and note violations."""
+        theirs = shown(self.scene, self.folder.parent)
+        for stem, name in self.names.items():
+            ours = decoder.describe(self.folder / f"{stem}.log") or {}
+            read_by_us = None if "error" in ours else joined(ranges_of(ours))
+            if read_by_us != theirs.get(stem):
+                self.scene.seen.found.append(
+                    f"{name}: the decoder read {read_by_us}, and dray {theirs.get(stem)}"
+                )
+            self._check_subset(name, read_by_us or {})
+
+    def _check_subset(self, name: str, found: Ranges) -> None:
         known = {path: ranges for path, ranges in self.ranges.items() if ranges}
-        for path, ranges in ranges_of(ours).items():
-            inside = common({path: ranges}, known)
-            if path in known and total(inside) != total({path: ranges}):
+        for path, ranges in found.items():
+            one = {path: ranges}
+            if path in known and total(common(one, known)) != total(one):
                 self.scene.seen.found.append(f"{name}: the damage has added ranges of {path}")
 
     def resume(self) -> None:
@@ -133,10 +140,38 @@ class Damage:
         self.scene.sink.start()
 
 
-def _agree(ours: Any, theirs: Any) -> bool:  # noqa: ANN401 - any JSON
-    if "error" in ours or "error" in theirs:
-        return ("error" in ours) == ("error" in theirs) and theirs.get("error") != "a panic"
-    return bool(ours == theirs)
+def joined(ranges: Ranges) -> Ranges:
+    """Join ranges that touch each other, and leave out files without ranges."""
+    result: Ranges = {}
+    for path, each in ranges.items():
+        for start, end in sorted(each):
+            runs = result.setdefault(path, [])
+            if runs and runs[-1][1] == start:
+                runs[-1] = (runs[-1][0], end)
+            else:
+                runs.append((start, end))
+    return result
+
+
+def shown(scene: Scene, folder: Path) -> dict[str, Ranges | None]:
+    """Read all logs of a folder by ``dray log show``. A log that it refuses is None."""
+    words = [str(scene.program), "log", "show", "--json", str(folder)]
+    done = subprocess.run(
+        words, check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS
+    )
+    if "panicked" in done.stderr:
+        scene.seen.found.append(f"dray log show has panicked: {done.stderr}")
+    found = json.loads(done.stdout)
+    result: dict[str, Ranges | None] = {
+        Path(each["path"]).stem: None for each in found["unreadable"]
+    }
+    for log in found["logs"]:
+        ranges = {
+            file["path"]: [(run["offset"], run["offset"] + run["length"]) for run in file["safe"]]
+            for file in log.get("files", ())
+        }
+        result[Path(log["path"]).stem] = joined(ranges)
+    return result
 
 
 def _newest(paths: Iterable[Path]) -> Path:
@@ -149,9 +184,9 @@ def _tear(scene: Scene) -> None:
     whole = damage.kept[log]
     first = max(0, len(whole) - TAIL_BYTES)
     for length in range(first, len(whole)):
-        os.truncate(log, length)
-        damage.check(f"{log.name} torn at byte {length} of {len(whole)}")
-        log.write_bytes(whole)
+        name = f"{log.name} torn at byte {length} of {len(whole)}"
+        damage.try_with(name, log, whole[:length])
+    damage.check()
     os.truncate(log, random.Random(len(whole)).randrange(first, len(whole)))
     damage.resume()
     _remove_if_refused(scene)
@@ -160,18 +195,22 @@ def _tear(scene: Scene) -> None:
 def _flip(scene: Scene) -> None:
     damage = Damage(scene)
     chance = random.Random(sum(map(len, damage.kept.values())))
-    chosen = [(path, at) for path, data in damage.kept.items() for at in range(8 * len(data))]
-    path = next(iter(damage.kept))
-    for path, bit in chance.sample(chosen, min(FLIPS, len(chosen))):
-        data = bytearray(damage.kept[path])
-        data[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(data)
-        damage.check(f"bit {bit} of {path.name} flipped")
-        path.write_bytes(damage.kept[path])
-    # The last flip stays.
+    bits = [(path, at) for path, data in damage.kept.items() for at in range(8 * len(data))]
+    chosen = chance.sample(bits, min(FLIPS, len(bits)))
+    flipped = [(path, bit, _with_flip(damage.kept[path], bit)) for path, bit in chosen]
+    for path, bit, data in flipped:
+        damage.try_with(f"bit {bit} of {path.name} flipped", path, data)
+    damage.check()
+    path, _, data = flipped[-1]
     path.write_bytes(data)
     damage.resume()
     _remove_if_refused(scene)
+
+
+def _with_flip(data: bytes, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
 
 
 def _remove_if_refused(scene: Scene) -> None:
@@ -202,7 +241,6 @@ def _put_back(scene: Scene) -> None:
             path.unlink()
     for path, data in scene.older.items():
         path.write_bytes(data)
-    damage.check("an older copy")
     damage.resume()
 
 

@@ -45,14 +45,16 @@ def table(outcomes: Iterable[Outcome]) -> str:
     ran = [each for each in by_name.values() if not each.skipped]
     failed = [each for each in ran if each.faults]
     skipped = [each for each in by_name.values() if each.skipped]
+    cells = list(every())
     lines = [
-        f"{len(ran)} cells ran on Linux {platform.release()} with {os.cpu_count()} processors. "
+        f"{len(ran)} of {len(cells)} cells ran on Linux {platform.release()} with "
+        f"{os.cpu_count()} processors. "
         f"{len(ran) - len(failed)} passed, {len(failed)} failed, and {len(skipped)} were skipped.",
         "",
         "| fault | log | set | 10 % | 50 % | 90 % |",
         "|---|---|---|---|---|---|",
     ]
-    rows = dict.fromkeys((cell.fault, cell.form, cell.data) for cell in every())
+    rows = dict.fromkeys((cell.fault, cell.form, cell.data) for cell in cells)
     for fault, form, data in rows:
         fields = [shown(by_name.get(str(Cell(fault, percent, data, form)))) for percent in PERCENTS]
         if any(field != "not run" for field in fields):

@@ -198,7 +198,10 @@ class Scene:
         until = time.monotonic() + MOMENT_SECONDS
         while self.told_durable() < part * size and self.carried() < (part + LATE) * whole:
             assert self.client.is_running(), f"the client has ended:\n{self.words()}"
-            assert time.monotonic() < until, f"{self.told_durable()} bytes are durable"
+            assert time.monotonic() < until, (
+                f"only {self.told_durable()} bytes are durable after {MOMENT_SECONDS:g} s: the "
+                "transfer hangs, or the host is too busy"
+            )
             time.sleep(POLL_SECONDS)
         self.mark()
 
