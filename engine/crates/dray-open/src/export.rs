@@ -264,8 +264,11 @@ impl Export {
         }
     }
 
-    /// Returns a folder below the root as a store. Makes the folder if it does not exist. The
-    /// folder is opened once, and the store resolves all paths from that handle.
+    /// Returns the root, or a folder below the root, as a store of its own. Makes the folder if it
+    /// does not exist. The folder is opened once, and the store resolves all paths from that handle.
+    ///
+    /// Each call opens another store, also for the root: after a failed `syncfs`, a store refuses
+    /// all later syncs, and only a new store of the next session can sync again.
     fn folder(&self, path: &RelPath, stripes: Option<StripeChoice>) -> Result<Arc<dyn Store>> {
         let LocalFolder { root, sink, .. } = match &self.opened {
             Opened::Folder(folder) => folder,
@@ -276,9 +279,6 @@ impl Export {
                 ErrorKind::NotADirectory => error.remedy("choose another destination"),
                 _ => error,
             })?;
-        if path.is_root() && stripes.is_none() {
-            return Ok(Arc::clone(sink));
-        }
         let opened = self
             .beneath(path, OFlags::PATH | OFlags::DIRECTORY)
             .map_err(|errno| {
