@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import textwrap
 from typing import TYPE_CHECKING
 
 from integration.fault_matrix.cells import FAULTS, PERCENTS, Cell, Outcome, every
@@ -48,7 +49,8 @@ def table(outcomes: Iterable[Outcome]) -> str:
     cells = list(every())
     lines = [
         f"{len(ran)} of {len(cells)} cells ran on Linux {platform.release()} with "
-        f"{os.cpu_count()} processors. "
+        f"{os.cpu_count()} processors.",
+        "",
         f"{len(ran) - len(failed)} passed, {len(failed)} failed, and {len(skipped)} were skipped.",
         "",
         "| fault | log | set | 10 % | 50 % | 90 % |",
@@ -65,17 +67,21 @@ def table(outcomes: Iterable[Outcome]) -> str:
 
 def _faults(failed: list[Outcome]) -> list[str]:
     lines = ["The failed cells:", ""] if failed else []
-    lines += [f"- `{each.cell}`: {_wrapped('; '.join(each.faults)[:400])}" for each in failed]
+    for each in failed:
+        text = f"- `{each.cell}`: {_plain('; '.join(each.faults)[:300])}"
+        lines += textwrap.wrap(text, 100, subsequent_indent="  ", break_on_hyphens=False)
     return [*lines, ""] if lines else []
 
 
 def _reasons(skipped: list[Outcome]) -> list[str]:
     reasons = sorted({(parse(each.cell).fault, each.skipped) for each in skipped})
     lines = ["The skipped cells:", ""] if reasons else []
-    return [*lines, *(f"- {name}: {reason}" for name, reason in reasons)]
+    for name, reason in reasons:
+        lines += textwrap.wrap(f"- {name}: {reason}", 100, subsequent_indent="  ")
+    return lines
 
 
-def _wrapped(text: str) -> str:
+def _plain(text: str) -> str:
     return json.dumps(text, ensure_ascii=True)[1:-1].replace("|", "/").replace("<", "(")
 
 
