@@ -11,7 +11,7 @@ use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) use parts::is_rebooted;
+pub(crate) use parts::{FoundPart, is_rebooted};
 
 /// Limits on the memory of recovery. Recovery drops records beyond the limits without an error, and
 /// the source then sends the ranges of these records again.
@@ -118,8 +118,8 @@ pub struct Recovery {
     /// First epoch since which all holders have had the boot id of the last tenure; the greatest
     /// number if the last tenure is uncertain.
     pub(crate) boot_epoch: u64,
-    /// Part logs whose records count: the number of each, and its certainly durable bytes.
-    pub(crate) parts: BTreeMap<u32, u64>,
+    /// Part logs whose records count, by number.
+    pub(crate) parts: BTreeMap<u32, FoundPart>,
 }
 
 impl Recovery {

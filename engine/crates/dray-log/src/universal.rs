@@ -120,7 +120,7 @@ impl<F: LogFile> UniversalLog<F> {
             // appear again after the new records.
             file.truncate(recovery.end)?;
             if let Err(error) = file.sync() {
-                forget_after_failed_sync(&mut file, recovery.durable);
+                forget_after_failed_sync(&mut file, recovery.end, recovery.durable);
                 return Err(error);
             }
         }
@@ -264,7 +264,7 @@ impl<F: LogFile> UniversalLog<F> {
         if self.durable < self.length {
             if let Err(error) = self.file.sync() {
                 self.is_given_up = true;
-                forget_after_failed_sync(&mut self.file, self.durable);
+                forget_after_failed_sync(&mut self.file, self.length, self.durable);
                 return Err(error);
             }
             self.durable = self.length;
@@ -344,6 +344,9 @@ impl<F: LogFile> UniversalLog<F> {
             }
             let undone = self.file.truncate(self.length);
             self.is_given_up = undone.and_then(|()| self.file.sync()).is_err();
+            if self.is_given_up {
+                forget_after_failed_sync(&mut self.file, self.length, self.durable);
+            }
             return Err(error);
         }
         self.length += group.bytes.len() as u64;
@@ -357,12 +360,17 @@ impl<F: LogFile> UniversalLog<F> {
     }
 }
 
-/// Truncates a log to its first `durable` bytes after a failed sync. The storage may have lost the
-/// other bytes although the page cache still has them, and a later sync would not report the loss
-/// again. So no later run may trust them.
-fn forget_after_failed_sync<F: LogFile>(file: &mut F, durable: u64) {
-    // Ignore errors: the writer ends in any case, and reports the error of the sync.
-    let _ = file.truncate(durable);
+/// Truncates a log of `written` bytes to its first `durable` bytes after a failed sync. The storage
+/// may have lost the other bytes although the page cache still has them, and a later sync would not
+/// report the loss again. So no later run may trust them.
+///
+/// A log of another length has records of another process, which took the log over during the sync.
+/// Such a log stays unchanged.
+fn forget_after_failed_sync<F: LogFile>(file: &mut F, written: u64, durable: u64) {
+    if durable < written && file.length().is_ok_and(|length| length == written) {
+        // Ignore errors: the writer ends in any case, and reports the error of the sync.
+        let _ = file.truncate(durable);
+    }
 }
 
 fn header_stride(header: &Header) -> u64 {

@@ -164,8 +164,9 @@ pub struct Planned {
     pub after: u64,
 }
 
-/// Returns the faults of one world: `count` faults, or three to six if `count` is `None`. The cells are the possible pairs of a fault and a
-/// phase. Consecutive seeds start at different cells, so that every cell is tried.
+/// Returns the faults of one world: `count` faults, or three to six if `count` is `None`. The cells
+/// are the possible pairs of a fault and a phase. Consecutive seeds start at different cells, so
+/// that every cell is tried.
 #[must_use]
 pub fn plan(seed: u64, count: Option<u64>, draw: &mut Rng) -> VecDeque<Planned> {
     let mut cells: Vec<(Fault, Phase)> = Fault::ALL

@@ -10,6 +10,15 @@ use dray_core::{ErrorKind, RelPath, Result};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+/// A part log whose records count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FoundPart {
+    /// Length of the file.
+    pub(crate) file_bytes: u64,
+    /// Number of bytes that were certainly durable.
+    pub(crate) durable: u64,
+}
+
 /// Adds the ranges of the part logs to the unfinished files of `recovery`.
 ///
 /// # Errors
@@ -81,7 +90,11 @@ fn merge(recovery: &mut Recovery, part: u32, mut found: Recovery, paths: &[RelPa
         if !ours.is_same(&theirs) {
             continue;
         }
-        recovery.parts.insert(part, found.durable);
+        let lengths = FoundPart {
+            file_bytes: found.file_bytes,
+            durable: found.durable,
+        };
+        recovery.parts.insert(part, lengths);
         if !((theirs.is_weak || !recovery.header.form.has_sums) && is_rebooted) {
             ours.done = theirs.done;
             ours.is_weak = theirs.is_weak;

@@ -10,7 +10,7 @@ use super::{UniversalLog, forget_after_failed_sync};
 use crate::file::{LogFile, PartAccess};
 use crate::log::ObjectLog;
 use crate::record::{Ending, FileNumber, Header};
-use crate::recover::{is_rebooted, recover};
+use crate::recover::{FoundPart, is_rebooted, recover};
 use dray_core::options::Durability;
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Error, ErrorKind, Result, Sums};
@@ -117,15 +117,14 @@ impl<F: LogFile> UniversalLog<F> {
     }
 
     /// Syncs the part logs that a recovery has found. The writer of a part log may have been killed
-    /// before its last sync. `durable` has the number of bytes of each part log that were certainly
-    /// durable.
-    pub(super) fn sync_found_parts(&mut self, durable: &BTreeMap<u32, u64>) -> Result<()> {
-        for (part, durable) in durable {
+    /// before its last sync.
+    pub(super) fn sync_found_parts(&mut self, found: &BTreeMap<u32, FoundPart>) -> Result<()> {
+        for (part, found) in found {
             let Some(mut file) = self.file.open_part(*part, PartAccess::Write)? else {
                 continue;
             };
             if let Err(error) = file.sync() {
-                forget_after_failed_sync(&mut file, *durable);
+                forget_after_failed_sync(&mut file, found.file_bytes, found.durable);
                 return Err(error);
             }
         }

@@ -413,7 +413,7 @@ fn a_folder_with_too_long_a_path_does_not_disturb_its_record() {
     make_deep(&bed);
     let collect = |lister: &mut dyn Lister| {
         let mut found = Vec::new();
-        while let Some(item) = lister.next() {
+        for item in lister {
             found.push(item.map_or_else(
                 |error| (usize::MAX, format!("{:?}", error.kind), None),
                 |item| (item.depth, format!("{:?}", item.name), Some(item.kind)),

@@ -6,7 +6,7 @@ use dray_core::lock::LockExt;
 use dray_core::{Error, ErrorKind, Result, Status};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock, Mutex};
 
 #[derive(Debug)]
@@ -14,6 +14,7 @@ pub(super) struct FileSystem {
     /// A descriptor that stays open from the first use. `syncfs` reports lost writes once to each
     /// descriptor that was open when the writes were lost.
     fd: OwnedFd,
+    device: u64,
     /// Kind of the file system (`f_type` of `statfs(2)`).
     kind: Option<u64>,
     /// True if `syncfs` makes the data durable and reports lost writes.
@@ -41,10 +42,16 @@ impl FileSystem {
         }
         rustix::io::retry_on_intr(|| rustix::fs::syncfs(&self.fd)).map_err(|errno| {
             *has_failed = true;
+            LOSSES.lock_unpoisoned().insert(self.device);
             place.error("sync the file system", errno)
         })
     }
 }
+
+/// Device numbers of the file systems of which a `syncfs` of this process has failed. A store that is
+/// opened later calls `fsync` for each file there: the descriptor of its `syncfs` is younger than
+/// the loss, so `syncfs` would not report it, but `fsync` reports the loss of each file once.
+static LOSSES: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
 
 /// File systems on which `syncfs` has the same effect as `fsync` of every file: ext2 to ext4, XFS,
 /// btrfs, f2fs and tmpfs (linux/magic.h). On FUSE, Lustre and other file systems, `syncfs` may
@@ -91,9 +98,11 @@ impl FileSystems {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(folder, ".", flags, Mode::empty()).ok()?;
         let kind = kind_of(fd.as_fd());
+        let has_lost = LOSSES.lock_unpoisoned().contains(&device);
         let new = Arc::new(FileSystem {
+            device,
             kind,
-            syncs_whole: can_sync_whole(kind),
+            syncs_whole: can_sync_whole(kind) && !has_lost,
             fd,
             has_failed: Mutex::new(false),
         });

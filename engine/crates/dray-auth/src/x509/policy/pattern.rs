@@ -294,10 +294,13 @@ mod tests {
         assert!(!pattern.matches(&("a".repeat(1_000) + "b")));
     }
 
+    /// Patterns of one character.
+    const PARTS: &[&str] = &["a", "b", ".", "[ab]", "[^a]"];
+
     proptest! {
         #[test]
         fn a_pattern_matches_as_a_slow_matcher_does(
-            parts in prop::collection::vec((prop::sample::select(&["a", "b", ".", "[ab]", "[^a]"][..]), any::<bool>()), 0..6),
+            parts in prop::collection::vec((prop::sample::select(PARTS), any::<bool>()), 0..6),
             text in "[abc]{0,8}",
         ) {
             fn slow(parts: &[(&str, bool)], text: &[u8]) -> bool {
