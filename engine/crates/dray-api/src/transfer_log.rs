@@ -31,7 +31,9 @@ impl LogQuery {
     pub fn after(&self) -> Result<Option<RelPath>> {
         let path = |cursor: &String| {
             let path = decode(cursor).and_then(|bytes| RelPath::parse(&bytes));
-            path.map_err(|_| checks::refused("cursor", "send the `next` of an earlier answer"))
+            path.map_err(|_| {
+                checks::refused("cursor", "send the value of `next` from an earlier answer")
+            })
         };
         self.cursor.as_ref().map(path).transpose()
     }

@@ -208,7 +208,7 @@ fn check(asked: &VerifyReceipt) -> Result<Exit, Stop> {
         let missing = (head.files.listed_done()).saturating_sub(head.list.lines);
         let missed = match missing {
             0 => String::new(),
-            missing => format!("; {missing} complete files or more have no line"),
+            missing => format!("; at least {missing} complete files have no line"),
         };
         told.push(format!(
             "list of files: {} lines, as signed{missed}",

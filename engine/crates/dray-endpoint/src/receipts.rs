@@ -221,7 +221,7 @@ impl Receipts {
         if !self.skipped.lock_unpoisoned().insert(run) {
             return;
         }
-        tracing::error!(run, "skips a receipt: {error}");
+        tracing::error!(run, "cannot write the receipt of an attempt: {error}");
         if let Err(error) = self.queue.receipt_failed(run, error) {
             tracing::error!(run, "cannot publish the error of a receipt: {error}");
         }

@@ -21,8 +21,8 @@ const FIRST: &str = "dray_sequence_first";
 /// is retired.
 const LAST: &str = "dray_sequence_last";
 
-const RETIRED_REMEDY: &str = "do not trust it: somebody may have signed it with an old key of the \
-    endpoint; get the receipt and the keys again from the endpoint";
+const RETIRED_REMEDY: &str = "do not trust this file: somebody may have signed it with an old key \
+    of the endpoint; get the file and the keys again from the endpoint";
 
 #[derive(Deserialize)]
 struct JwkSet {
@@ -163,7 +163,7 @@ impl KeyRing {
     pub(crate) fn check_receipt(&self, id: &str, sequence: u64) -> Result<()> {
         let entry = self.entry(id)?;
         let bound = match (entry.first, entry.last) {
-            (Some(first), _) if sequence < first => format!("signs receipts from {first}"),
+            (Some(first), _) if sequence < first => format!("signs receipts from {first} on"),
             (_, Some(last)) if sequence > last => format!("was retired after the receipt {last}"),
             _ => return Ok(()),
         };

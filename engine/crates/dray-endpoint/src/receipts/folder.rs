@@ -249,8 +249,9 @@ fn make_private(path: &Path, mode: u32) -> std::io::Result<()> {
     }
     std::fs::set_permissions(path, Permissions::from_mode(mode))?;
     tracing::warn!(
-        "{} had the mode {found:04o}, so other users could use it; it now has the mode {mode:04o}. \
-         If somebody may have read a key, make a new one",
+        "{} had the mode {found:04o}, so other users had access; dray has set the mode {mode:04o}. \
+         If another user may have read key.pem, remove key.pem and restart the endpoint, which \
+         then makes a new key",
         path.display()
     );
     Ok(())

@@ -69,7 +69,7 @@ impl Interruptions {
             }
         };
         Some(format!(
-            "the transfer {happened}; without the interruption it would end before its deadline"
+            "the transfer {happened}; without interruptions, it would end before its deadline"
         ))
     }
 }

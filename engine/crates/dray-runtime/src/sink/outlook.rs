@@ -72,9 +72,14 @@ fn reason(recovery: &Recovery, trusted: &Trusted) -> String {
         return "the log has no valid range of the file".to_owned();
     }
     let logged = match (trusted.must_sync, form.has_sums) {
-        (true, _) => "logged without a sync, and the host has not restarted since",
-        (false, true) => "logged after a sync, and the partial file is the recorded one",
-        (false, false) => "logged after a sync, and the host has not restarted since",
+        (true, _) => "the ranges were logged without a sync, and the host has not restarted since",
+        (false, true) => {
+            "the ranges were logged after a sync, and the partial file is the file that the log \
+                names"
+        }
+        (false, false) => {
+            "the ranges were logged after a sync, and the host has not restarted since"
+        }
     };
     let next = match (trusted.is_doubtful, form.has_sums) {
         (true, _) => {
@@ -82,10 +87,11 @@ fn reason(recovery: &Recovery, trusted: &Trusted) -> String {
                 their checksums to a new partial file"
         }
         (false, true) => {
-            "the next run reads them back and compares their checksums, unless resume is trust"
+            "the next run reads the ranges back and compares their checksums, unless the option \
+                resume is trust"
         }
         (false, false) => {
-            "the log has no checksums, so the next run reads them back without a comparison"
+            "the log has no checksums, so the next run reads the ranges back without a comparison"
         }
     };
     format!("{logged}; {next}")
