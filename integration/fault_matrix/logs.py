@@ -270,8 +270,8 @@ FAULTS = (
     Fault(
         "log-torn",
         GROUP,
-        f"the log ends at each byte of its last {TAIL_BYTES} bytes; the transfer continues from "
-        "one of these logs",
+        f"the log is cut at each of its last {TAIL_BYTES} bytes; the transfer continues from one "
+        "of these logs",
         _tear,
         forms=FORMS,
     ),
@@ -286,7 +286,8 @@ FAULTS = (
     Fault(
         "log-older",
         GROUP,
-        "the log is replaced by a copy of itself from the first half of the time until the fault",
+        "an older copy of the log replaces the log; the copy was made when half as many bytes were "
+        "durable",
         _put_back,
         forms=FORMS,
         halfway=_keep_older,

@@ -50,7 +50,7 @@ FAULTS = (
     Fault(
         "wire-flip-clear",
         GROUP,
-        "the same on data connections without TLS (`clear_data`)",
+        "a proxy flips a bit of data on a connection without TLS (`clear_data`)",
         _flip,
         prepare=_clear,
     ),

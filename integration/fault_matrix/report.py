@@ -87,7 +87,7 @@ def _plain(text: str) -> str:
 
 def faults_table() -> str:
     """Return the table of the faults and the ways in which they are made."""
-    lines = ["| fault | how it is made |", "|---|---|"]
+    lines = ["| fault | how the test injects the fault |", "|---|---|"]
     return "\n".join([*lines, *(f"| {each.name} | {each.text} |" for each in FAULTS.values())])
 
 

@@ -116,21 +116,23 @@ FAULTS = (
     Fault(
         "source-grows",
         GROUP,
-        "all processes are killed, and two source files get longer before the next run",
+        "all processes are killed, and up to two source files get longer before the next run",
         _changed(_grow),
         prepare=_own_copy,
     ),
     Fault(
         "source-touched",
         GROUP,
-        "the same, and only the modification time of the files changes",
+        "all processes are killed, and only the modification times of up to two source files "
+        "change before the next run",
         _changed(_touch),
         prepare=_own_copy,
     ),
     Fault(
         "source-rewritten",
         GROUP,
-        "the same, and the files get other bytes of the same length",
+        "all processes are killed, and up to two source files get other bytes of the same length "
+        "before the next run",
         _changed(_rewrite),
         prepare=_own_copy,
     ),

@@ -285,7 +285,7 @@ FAULTS = (
     Fault(
         "disk-full",
         GROUP,
-        "the sink's file system is full until the client is told",
+        "the sink's file system is full until the client sees the failure",
         _full,
         prepare=_on_loop,
         reason_to_skip=_loop_reason,
@@ -293,7 +293,7 @@ FAULTS = (
     Fault(
         "quota",
         GROUP,
-        "the sink exceeds its quota (a btrfs qgroup) until the client is told",
+        "the sink exceeds its quota (a btrfs qgroup) until the client sees the failure",
         _exceed_quota,
         prepare=_with_quota,
         reason_to_skip=_quota_reason,
