@@ -83,6 +83,8 @@ def reference() -> Reference:
             options[command] = set(COMMON)
         elif line.startswith("## "):
             command = ""
+        elif command and (alias := re.match(r"`dray ([a-z -]+)` is a second name of", line)):
+            options[alias[1]] = options[command]
         elif command and (row := re.match(r"\| `([^`]+)` \|", line)):
             options[command] |= set(OPTION.findall(row[1]))
     assert {"cp", "serve", "plan", "log show", "log verify"} <= options.keys()
@@ -176,6 +178,8 @@ def test_a_wrong_option_is_found() -> None:
     assert mistakes("dray cp -r a b --no-such-option", options)
     assert mistakes("dray plan a b --rate 1MiB", options)
     assert mistakes("dray log tell a", options)
+    assert not mistakes("dray log prune /data --dry-run", options)
+    assert mistakes("dray log prune /data --rate 1MiB", options)
     assert mistakes("dray endpoint run --rate 1MiB", options)
     block = "$ dray cp a b\nthere$ dray serve \\\n  --root x\nA=1 dray plan a b\ndray: a message\n"
     assert len([*command_lines(block)]) == 3
