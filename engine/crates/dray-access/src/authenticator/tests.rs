@@ -21,7 +21,7 @@ fn a_token_is_no_certificate_whatever_its_subject_says() {
 #[test]
 fn a_signing_policy_without_an_authority_is_reported_once_with_its_file() {
     let folder = tempfile::tempdir().expect("a folder");
-    let der = include_bytes!("../../dray-auth/src/x509/lists/rsa2048.crt.der");
+    let der = include_bytes!("../../../dray-auth/src/x509/lists/rsa2048.crt.der");
     let base64 = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, der);
     let pem = format!("-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----\n");
     let policy = |name: &str| {
