@@ -1,4 +1,4 @@
-"""``dray chaos`` against real programs: its faults strike, and its verdict is true."""
+"""``dray chaos`` against real programs: it injects its faults, and its verdict is true."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Scene:
         """Check the verdict with other tools than those of ``dray chaos``."""
         verdict = ended.expect(HOLDS).report
         assert verdict["verdict"] == "holds"
-        assert [fault for fault in verdict["faults"] if fault["strikes"] == 0] == []
+        assert [fault for fault in verdict["faults"] if fault["injections"] == 0] == []
         assert len(verdict["faults"]) == faults
         assert verdict["sent_again"]["measured_by"] == "proxy"
         assert tree.differences(files(self.source), files(self.sink)) == []
@@ -128,12 +128,12 @@ def is_free(address: str) -> bool:
 
 
 @pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
-def test_each_fault_of_processes_and_connections_strikes(bench: Bench, push: bool) -> None:
+def test_each_fault_of_processes_and_connections_is_injected(bench: Bench, push: bool) -> None:
     scene = Scene(bench, push=push)
     ended = scene.run(scene.plan(*PROCESS_FAULTS, head=f"seed = {SEED}"))
     verdict = scene.check_holds(ended, len(PROCESS_FAULTS))
-    strikes = {fault["kind"]: fault["strikes"] for fault in verdict["faults"]}
-    assert strikes["corrupt"] == 2
+    injections = {fault["kind"]: fault["injections"] for fault in verdict["faults"]}
+    assert injections["corrupt"] == 2
     assert len(verdict["attempts"]) >= 2, "the killed command was not repeated"
     assert verdict["attempts"][0]["signal"] == signal.SIGKILL
     assert verdict["sent_again"]["bytes"] > 0
@@ -220,7 +220,7 @@ def test_a_repaired_lie_and_a_leftover_break_the_verdict(bench: Bench) -> None:
     assert verdict["leftovers"] == [".dray-planted.part"]
 
 
-def test_a_fault_that_does_not_strike_gives_no_verdict(bench: Bench) -> None:
+def test_a_fault_that_is_not_injected_gives_no_verdict(bench: Bench) -> None:
     scene = Scene(bench, rate="400MiB")
     ended = scene.run(scene.plan({"kind": "kill", "target": "client", "at": "100s"}))
     verdict = ended.expect(NO_VERDICT).report

@@ -24,7 +24,7 @@ pub(crate) struct Attempt {
     began: Instant,
     feed: Feed,
     continues: Option<Instant>,
-    /// Numbers of the faults that struck during the attempt.
+    /// Numbers of the faults that were injected during the attempt.
     pub(crate) faults: Vec<u32>,
     is_killed: bool,
 }

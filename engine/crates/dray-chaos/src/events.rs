@@ -22,7 +22,7 @@ pub enum Event<'a> {
     /// The command of the copy has ended.
     AttemptEnded(&'a AttemptReport),
     /// A fault has begun.
-    Struck {
+    Injected {
         /// Number of the fault in the schedule.
         number: u32,
         /// Kind and details of the fault, and its target.
@@ -39,7 +39,7 @@ pub enum Event<'a> {
         /// Share of the bytes that are durable, from 0 to 1.
         share: f64,
         /// Number of faults that have begun.
-        struck: u32,
+        injected: u32,
         /// Number of all faults.
         faults: u32,
         /// Number of attempts so far.

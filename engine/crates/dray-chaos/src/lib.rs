@@ -1,7 +1,7 @@
 //! Runs a copy of a user between real programs, injects faults, and judges the result.
 //!
 //! Purpose: `dray chaos`. A [`Plan`] names the programs of the user, the copy, and the faults. The
-//! seed determines the [`Schedule`]. [`run()`] starts the programs, strikes them, and repeats the
+//! seed determines the [`Schedule`]. [`run()`] starts the programs, injects the faults, and repeats the
 //! copy until it succeeds. The [`Verdict`] says whether each promise held.
 //!
 //! Non-goals: this crate does not link the code that it tests. It starts the programs as a user
@@ -25,7 +25,7 @@ mod watch;
 
 pub use children::Children;
 pub use events::{Event, Observer};
-pub use plan::{At, EXAMPLE, Fault, Plan, Strikes, Target};
+pub use plan::{At, EXAMPLE, Fault, Injections, Plan, Target};
 pub use run::{RunOptions, run};
 pub use schedule::{Planned, Schedule};
 pub use verdict::{AttemptReport, FaultReport, SentAgain, State, Verdict};

@@ -61,13 +61,13 @@ pub struct EndpointPlan {
 pub struct FaultPlan {
     /// The fault with its details.
     pub fault: Fault,
-    /// Struck program.
+    /// Program that gets the fault.
     pub target: Option<Target>,
     /// Moment of the fault.
     pub at: Option<At>,
 }
 
-/// The program that a fault strikes.
+/// The program that gets a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// The command of the copy.
@@ -94,12 +94,12 @@ impl fmt::Display for At {
     }
 }
 
-/// Number and probability of the strikes of a fault.
+/// Number and probability of the injections of a fault.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Strikes {
-    /// Probability that a piece of data or a call is struck, from 0 to 1.
+pub struct Injections {
+    /// Probability that a piece of data or a call gets the fault, from 0 to 1.
     pub probability: f64,
-    /// Maximum number of strikes.
+    /// Maximum number of injections.
     pub count: u32,
 }
 
@@ -123,17 +123,17 @@ pub enum Fault {
     Delay {
         /// Length of the fault.
         duration: Duration,
-        /// Wait of each struck piece.
+        /// Wait of each affected piece.
         delay: Duration,
         /// Probability that a piece waits.
         probability: f64,
     },
     /// One bit of a piece of data is flipped.
-    Corrupt(Strikes),
+    Corrupt(Injections),
     /// A piece of data arrives after the next one.
-    Reorder(Strikes),
+    Reorder(Injections),
     /// A piece of data arrives twice.
-    Duplicate(Strikes),
+    Duplicate(Injections),
 }
 
 macro_rules! kinds {
@@ -179,7 +179,7 @@ kinds! {
 }
 
 impl Kind {
-    /// Returns true if the fault strikes the connections to an endpoint, and not a process.
+    /// Returns true if the fault affects the connections to an endpoint, and not a process.
     pub(crate) const fn is_network(self) -> bool {
         matches!(
             self,
@@ -226,10 +226,10 @@ impl fmt::Display for Fault {
                 delay.as_millis(),
                 seconds(duration)
             ),
-            Self::Corrupt(strikes) | Self::Reorder(strikes) | Self::Duplicate(strikes) => {
-                write!(f, " x {}", strikes.count)?;
-                match strikes.probability < 1.0 {
-                    true => write!(f, ", probability {}", strikes.probability),
+            Self::Corrupt(injections) | Self::Reorder(injections) | Self::Duplicate(injections) => {
+                write!(f, " x {}", injections.count)?;
+                match injections.probability < 1.0 {
+                    true => write!(f, ", probability {}", injections.probability),
                     false => Ok(()),
                 }
             }
@@ -250,7 +250,7 @@ impl Plan {
         }
     }
 
-    /// Returns the targets that a fault of this kind can strike.
+    /// Returns the targets that a fault of this kind can have.
     pub(crate) fn targets(&self, kind: Kind) -> Vec<Target> {
         let endpoints = (0..self.endpoints.len()).map(Target::Endpoint);
         let client = (!kind.is_network()).then_some(Target::Client);

@@ -127,8 +127,8 @@ impl Proxy {
         u32::try_from(connections.len()).unwrap_or(u32::MAX)
     }
 
-    /// Begins a fault of pieces. Returns the counter of its strikes, or `None` if the fault does not
-    /// strike pieces.
+    /// Begins a fault of pieces. Returns the counter of its injections, or `None` if the fault does
+    /// not affect pieces.
     pub(crate) fn begin(&self, fault: &Fault, seed: u64) -> Option<Arc<AtomicU32>> {
         self.shared.faults.begin(fault, seed)
     }

@@ -1,4 +1,4 @@
-//! Runs a plan: starts the programs, strikes them by the schedule, repeats the copy, and judges.
+//! Runs a plan: starts the programs, injects the faults of the schedule, repeats the copy, and judges.
 
 mod faults;
 
@@ -12,7 +12,7 @@ use crate::tree::{self, Entry, Tree};
 use crate::verdict::{AttemptReport, Measured, SentAgain, State, Verdict};
 use crate::watch::Watch;
 use dray_core::{End, Error, ErrorKind, Result};
-use faults::Strike;
+use faults::FaultState;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -89,9 +89,14 @@ pub fn run(plan: &Plan, options: &RunOptions, observer: &dyn Observer) -> Result
         endpoints,
         watch,
         source_bytes: tree::size_bytes(&source),
-        strikes: schedule.faults.iter().cloned().map(Strike::new).collect(),
+        faults: schedule
+            .faults
+            .iter()
+            .cloned()
+            .map(FaultState::new)
+            .collect(),
         began: Instant::now(),
-        struck: None,
+        last_fault: None,
         durable_bytes: 0,
         sent_before: 0,
         attempts: Vec::new(),
@@ -128,10 +133,10 @@ struct Run<'a> {
     endpoints: Vec<Endpoint>,
     watch: Watch,
     source_bytes: u64,
-    strikes: Vec<Strike>,
+    faults: Vec<FaultState>,
     began: Instant,
     /// Time at which the last fault began.
-    struck: Option<Instant>,
+    last_fault: Option<Instant>,
     durable_bytes: u64,
     /// Bytes through the proxies before the current attempt.
     sent_before: u64,
@@ -177,7 +182,7 @@ impl Run<'_> {
             if self.began.elapsed() > self.plan.timeout {
                 return Ok(false);
             }
-            self.strike_due(attempt.as_mut());
+            self.inject_due(attempt.as_mut());
             self.tell_progress();
             std::thread::sleep(TICK);
         }
@@ -193,7 +198,7 @@ impl Run<'_> {
 
     /// Records an ended attempt. Returns true if the copy succeeded.
     fn ended(&mut self, attempt: &Attempt, ended: &Ended) -> Result<bool> {
-        let is_ours = ended.is_killed || self.strikes.iter().any(Strike::has_begun);
+        let is_ours = ended.is_killed || self.faults.iter().any(FaultState::has_begun);
         let is_done = ended.code == Some(0);
         if ended.code == Some(USAGE) || (!is_done && !is_ours) {
             let code = ended
@@ -253,12 +258,12 @@ impl Run<'_> {
             return;
         }
         self.told = Instant::now();
-        let struck = self.strikes.iter().filter(|strike| strike.has_begun());
+        let injected = self.faults.iter().filter(|fault| fault.has_begun());
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         self.observer.event(&Event::Progress {
             share: self.share(),
-            struck: number(struck.count()),
-            faults: number(self.strikes.len()),
+            injected: number(injected.count()),
+            faults: number(self.faults.len()),
             attempts: number(self.attempts.len() + 1),
         });
     }
@@ -286,7 +291,7 @@ impl Run<'_> {
             connections: carried.map(|each| each.connections).sum(),
             entries: source.len() as u64,
         };
-        let struck: Vec<_> = self.strikes.iter().map(Strike::counted).collect();
+        let injected: Vec<_> = self.faults.iter().map(FaultState::counted).collect();
         Ok(Verdict {
             verdict: State::Broken,
             seed: 0,
@@ -296,12 +301,12 @@ impl Run<'_> {
             nothing_false: violations.is_empty(),
             violations,
             looks: self.watch.watched().looks(),
-            sent_again: SentAgain::new(&measured, self.plan, &struck),
+            sent_again: SentAgain::new(&measured, self.plan, &injected),
             leftovers: tree::leftovers(&self.plan.copy.destination),
             crashes: self.crashes.clone(),
             attempts: self.attempts.clone(),
             faults: self
-                .strikes
+                .faults
                 .iter()
                 .map(|each| each.report(self.plan))
                 .collect(),

@@ -1,7 +1,7 @@
 //! The faults of a run with all choices made. The plan and the seed determine the schedule.
 
 use crate::draws::Draws;
-use crate::plan::{At, Fault, FaultPlan, Kind, Plan, Strikes, Target};
+use crate::plan::{At, Fault, FaultPlan, Injections, Kind, Plan, Target};
 use std::time::Duration;
 
 /// Range of the moments that are drawn, in thousandths of the bytes. The last fifth is left out,
@@ -15,7 +15,7 @@ pub struct Planned {
     pub number: u32,
     /// Moment of the fault.
     pub at: At,
-    /// Struck program.
+    /// Program that gets the fault.
     pub target: Target,
     /// The fault with its details.
     pub fault: Fault,
@@ -115,8 +115,8 @@ fn details(kind: Kind, draws: &mut Draws) -> Fault {
     }
 }
 
-fn few(draws: &mut Draws) -> Strikes {
-    Strikes {
+fn few(draws: &mut Draws) -> Injections {
+    Injections {
         probability: 0.25,
         count: u32::try_from(draws.between(1, 2)).unwrap_or(1),
     }

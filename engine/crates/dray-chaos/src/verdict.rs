@@ -24,11 +24,11 @@ const OVERHEAD_DIVISOR: u64 = 50;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// All faults struck, and all promises held.
+    /// All faults were injected, and all promises held.
     Holds,
     /// A promise was broken.
     Broken,
-    /// No promise was broken, but a fault did not strike.
+    /// No promise was broken, but a fault was not injected.
     Unproven,
 }
 
@@ -76,11 +76,11 @@ pub struct SentAgain {
     pub measured_by: Option<&'static str>,
     /// Bytes that had to be sent once.
     pub bytes_to_send: u64,
-    /// Number of strikes that may each break a session.
-    pub strikes: u64,
+    /// Number of injections that may each break a session.
+    pub injections: u64,
     /// Largest pool of the programs.
     pub pool_bytes: u64,
-    /// Bound: the pool and a sync group for each strike.
+    /// Bound: the pool and a sync group for each injection.
     pub bound_bytes: u64,
     /// Overhead of the protocol that is allowed in addition.
     pub overhead_bytes: u64,
@@ -109,7 +109,7 @@ pub struct AttemptReport {
     pub bytes_durable: u64,
     /// Bytes sent that did not become durable, so a later attempt sends them again.
     pub bytes_lost: Option<u64>,
-    /// Numbers of the faults that struck, which are the reasons for `bytes_lost`.
+    /// Numbers of the injected faults, which are the reasons for `bytes_lost`.
     pub faults: Vec<u32>,
 }
 
@@ -120,14 +120,14 @@ pub struct FaultReport {
     pub number: u32,
     /// Kind.
     pub kind: &'static str,
-    /// Name of the struck program.
+    /// Name of the program that gets the fault.
     pub target: String,
     /// Planned moment.
     pub at: String,
     /// Kind, details and target in words.
     pub words: String,
-    /// Number of strikes. Zero: the fault did not strike.
-    pub strikes: u32,
+    /// Number of injections. Zero: the fault was not injected.
+    pub injections: u32,
     /// Attempt in which the fault began.
     pub attempt: Option<u32>,
     /// Seconds from the start of the first attempt to the begin of the fault.
@@ -159,12 +159,12 @@ impl SentAgain {
             Some(sent) if sent >= to_send => (Some(sent - to_send), Some("reports")),
             _ => (None, None),
         };
-        let strikes = faults
+        let injections = faults
             .iter()
             .map(|(fault, hits)| breaks(fault, *hits))
             .sum();
         let pool_bytes = pool_bytes(plan);
-        let bound_bytes = (pool_bytes + SYNC_GROUP_BYTES).saturating_mul(strikes);
+        let bound_bytes = (pool_bytes + SYNC_GROUP_BYTES).saturating_mul(injections);
         let overhead_bytes = carried / OVERHEAD_DIVISOR
             + measured.connections * OVERHEAD_BY_CONNECTION
             + measured.entries * OVERHEAD_BY_ENTRY;
@@ -172,7 +172,7 @@ impl SentAgain {
             bytes,
             measured_by,
             bytes_to_send: to_send,
-            strikes,
+            injections,
             pool_bytes,
             bound_bytes,
             overhead_bytes,
@@ -226,16 +226,16 @@ impl Verdict {
         self
     }
 
-    /// Returns the faults that did not strike.
+    /// Returns the faults that were not injected.
     pub fn missed(&self) -> impl Iterator<Item = &FaultReport> {
-        self.faults.iter().filter(|fault| fault.strikes == 0)
+        self.faults.iter().filter(|fault| fault.injections == 0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{FaultReport, Measured, SYNC_GROUP_BYTES, SentAgain, State, Verdict};
-    use crate::plan::{Fault, Plan, Strikes};
+    use crate::plan::{Fault, Injections, Plan};
     use std::path::PathBuf;
     use std::time::Duration;
 
@@ -253,7 +253,7 @@ mod tests {
 
     fn again(carried: u64, reported: Option<u64>) -> SentAgain {
         let plan = Plan::parse("plan", crate::EXAMPLE).expect("valid");
-        let strikes = Strikes {
+        let injections = Injections {
             probability: 1.0,
             count: 2,
         };
@@ -262,12 +262,12 @@ mod tests {
             delay: Duration::from_secs(1),
             probability: 1.0,
         };
-        let faults = [(Fault::Cut, 1), (Fault::Corrupt(strikes), 2), (delay, 9)];
+        let faults = [(Fault::Cut, 1), (Fault::Corrupt(injections), 2), (delay, 9)];
         SentAgain::new(&measured(carried, reported), &plan, &faults)
     }
 
     #[test]
-    fn bytes_are_compared_with_pool_and_sync_group_for_each_strike() {
+    fn bytes_are_compared_with_pool_and_sync_group_for_each_injection() {
         let bound = 4 * (32 * MIB + SYNC_GROUP_BYTES);
         let within = again(100 * MIB + bound, None);
         assert_eq!(within.bound_bytes, bound);
@@ -288,13 +288,13 @@ mod tests {
 
     #[test]
     fn each_broken_promise_breaks_the_verdict() {
-        let fault = |strikes| FaultReport {
+        let fault = |injections| FaultReport {
             number: 1,
             kind: "cut",
             target: String::new(),
             at: String::new(),
             words: String::new(),
-            strikes,
+            injections,
             attempt: None,
             seconds: None,
         };

@@ -158,7 +158,7 @@ impl Observer for Screen {
             }
             Event::AttemptBegan { number } => output::note(&format!("attempt {number} begins")),
             Event::AttemptEnded(attempt) => output::note(&attempt_line(attempt)),
-            Event::Struck {
+            Event::Injected {
                 number,
                 words,
                 seconds,
@@ -170,14 +170,14 @@ impl Observer for Screen {
             Event::Broken(words) => output::problem(words),
             Event::Progress {
                 share,
-                struck,
+                injected,
                 faults,
                 attempts,
             } => {
                 if let Some(bar) = &self.bar {
                     bar.set_position((share * 1000.0) as u64);
                     bar.set_message(format!(
-                        "{:.1}% durable, {struck} of {faults} faults, attempt {attempts}",
+                        "{:.1}% durable, {injected} of {faults} faults, attempt {attempts}",
                         share * 100.0
                     ));
                 }
@@ -259,16 +259,16 @@ fn verdict_lines(verdict: &Verdict) -> Vec<String> {
     let missed: Vec<String> = (verdict.missed())
         .map(|fault| {
             format!(
-                "fault {} at {} ({}) did not strike",
+                "fault {} at {} ({}) was not injected",
                 fault.number, fault.at, fault.words
             )
         })
         .collect();
-    let struck = verdict.faults.len() - missed.len();
+    let injected = verdict.faults.len() - missed.len();
     promise(
         missed.is_empty(),
         format!(
-            "{struck} of {} struck:",
+            "{injected} of {} were injected:",
             count(verdict.faults.len() as u64, "fault")
         ),
         &missed,
@@ -278,7 +278,7 @@ fn verdict_lines(verdict: &Verdict) -> Vec<String> {
         State::Holds => format!("all promises held (seed {seed}, {seconds:.1}s)"),
         State::Broken => format!("a promise was BROKEN (seed {seed}, {seconds:.1}s)"),
         State::Unproven => format!(
-            "no promise was broken, but some faults did not strike (seed {seed}, {seconds:.1}s); \
+            "no promise was broken, but some faults were not injected (seed {seed}, {seconds:.1}s); \
                 lower the rate of the copy, or choose earlier moments"
         ),
     });
@@ -288,7 +288,7 @@ fn verdict_lines(verdict: &Verdict) -> Vec<String> {
 fn sent_again(again: &SentAgain) -> String {
     let bound = format!(
         "{} x ({} pool + 64.0 MiB sync group) = {}, and {} overhead",
-        count(again.strikes, "strike"),
+        count(again.injections, "injection"),
         human(again.pool_bytes),
         human(again.bound_bytes),
         human(again.overhead_bytes)

@@ -155,7 +155,7 @@ fn chaotic(seed: u64, rules: Vec<Rule>) -> Arc<dyn Store> {
 }
 
 #[test]
-fn chaos_strikes_by_seed_path_and_probability() {
+fn chaos_injects_by_seed_path_and_probability() {
     let rules = vec![
         Rule {
             operations: vec![Operation::OpenRead],
@@ -188,7 +188,7 @@ fn chaos_strikes_by_seed_path_and_probability() {
         (0..200).map(outcome).collect::<Vec<_>>()
     };
     let first = run(1);
-    assert_eq!(first, run(1), "the same seed strikes the same calls");
+    assert_eq!(first, run(1), "the same seed injects into the same calls");
     assert_ne!(first, run(2));
     let count = |what: &str| {
         first

@@ -1,6 +1,6 @@
 //! Parses the text of a plan. Each error names the line.
 
-use super::{At, CLIENT, CopyPlan, EndpointPlan, Fault, FaultPlan, Kind, Plan, Strikes, Target};
+use super::{At, CLIENT, CopyPlan, EndpointPlan, Fault, FaultPlan, Injections, Kind, Plan, Target};
 use dray_core::{End, Error, ErrorKind, Result};
 use serde::Deserialize;
 use std::ops::Range;
@@ -271,7 +271,7 @@ impl Reader<'_> {
         };
         if plan.targets(*kind).is_empty() {
             let cause = format!(
-                "a fault of the kind {name} needs an [[endpoint]], because it strikes the \
+                "a fault of the kind {name} needs an [[endpoint]], because it affects the \
                     connections to an endpoint"
             );
             return Err(self.refuse(Some(&text.span()), cause));
@@ -311,7 +311,7 @@ impl Reader<'_> {
             return Err(self.refuse(Some(&restart.span()), cause));
         }
         let probability = self.probability(table.probability)?;
-        let strikes = Strikes {
+        let injections = Injections {
             probability,
             count: self.count(table.count)?,
         };
@@ -328,9 +328,9 @@ impl Reader<'_> {
                 delay: self.duration(table.delay, DELAY_USUAL)?,
                 probability,
             },
-            Kind::Corrupt => Fault::Corrupt(strikes),
-            Kind::Reorder => Fault::Reorder(strikes),
-            Kind::Duplicate => Fault::Duplicate(strikes),
+            Kind::Corrupt => Fault::Corrupt(injections),
+            Kind::Reorder => Fault::Reorder(injections),
+            Kind::Duplicate => Fault::Duplicate(injections),
         };
         Ok(FaultPlan { fault, target, at })
     }

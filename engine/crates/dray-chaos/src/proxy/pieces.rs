@@ -1,4 +1,4 @@
-//! Decides which pieces of data a network fault strikes.
+//! Decides which pieces of data a network fault affects.
 
 use crate::draws::Draws;
 use crate::plan::Fault;
@@ -17,11 +17,11 @@ struct Begun {
     fault: Fault,
     probability: f64,
     left: u32,
-    /// Length of the fault, from its first strike.
+    /// Length of the fault, from its first injection.
     length: Option<Duration>,
     first: Option<Instant>,
     draws: Draws,
-    struck: Arc<AtomicU32>,
+    injected: Arc<AtomicU32>,
 }
 
 impl Begun {
@@ -52,7 +52,7 @@ pub(super) enum Effect {
 }
 
 impl Faults {
-    /// Begins a fault. Returns the counter of its strikes.
+    /// Begins a fault. Returns the counter of its injections.
     pub(super) fn begin(&self, fault: &Fault, seed: u64) -> Option<Arc<AtomicU32>> {
         let (probability, left, length) = match fault {
             Fault::Delay {
@@ -60,12 +60,12 @@ impl Faults {
                 probability,
                 ..
             } => (*probability, u32::MAX, Some(*duration)),
-            Fault::Corrupt(strikes) | Fault::Reorder(strikes) | Fault::Duplicate(strikes) => {
-                (strikes.probability, strikes.count, None)
-            }
+            Fault::Corrupt(injections)
+            | Fault::Reorder(injections)
+            | Fault::Duplicate(injections) => (injections.probability, injections.count, None),
             _ => return None,
         };
-        let struck = Arc::new(AtomicU32::new(0));
+        let injected = Arc::new(AtomicU32::new(0));
         self.begun.lock_unpoisoned().push(Begun {
             fault: *fault,
             probability,
@@ -73,9 +73,9 @@ impl Faults {
             length,
             first: None,
             draws: Draws::new(seed),
-            struck: Arc::clone(&struck),
+            injected: Arc::clone(&injected),
         });
-        Some(struck)
+        Some(injected)
     }
 
     /// Returns the fate of a piece of `count` bytes. At most one fault changes the piece.
@@ -108,16 +108,16 @@ impl Faults {
                     continue;
                 }
             }
-            fault.struck.fetch_add(1, Ordering::Relaxed);
+            fault.injected.fetch_add(1, Ordering::Relaxed);
         }
         fate
     }
 
-    /// Ends a swap. If no other piece has come (`has_happened` is false), the fault strikes later.
+    /// Ends a swap. If no other piece has come (`has_happened` is false), the fault is injected later.
     pub(super) fn swapped(&self, index: usize, has_happened: bool) {
         if let Some(fault) = self.begun.lock_unpoisoned().get_mut(index) {
             match has_happened {
-                true => drop(fault.struck.fetch_add(1, Ordering::Relaxed)),
+                true => drop(fault.injected.fetch_add(1, Ordering::Relaxed)),
                 false => fault.left += 1,
             }
         }

@@ -1,7 +1,7 @@
 //! Tests of the proxy with real connections.
 
 use super::{PIECE_BYTES, Proxy};
-use crate::plan::{Fault, Strikes};
+use crate::plan::{Fault, Injections};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-const ONCE: Strikes = Strikes {
+const ONCE: Injections = Injections {
     probability: 1.0,
     count: 1,
 };
@@ -58,7 +58,7 @@ impl Scene {
     }
 }
 
-fn struck(counter: Option<&Arc<AtomicU32>>) -> u32 {
+fn injected(counter: Option<&Arc<AtomicU32>>) -> u32 {
     counter.expect("a counter").load(Ordering::Relaxed)
 }
 
@@ -77,7 +77,7 @@ fn one_bit_is_flipped_once() {
     let mut scene = scene();
     let counter = scene.proxy.begin(&Fault::Corrupt(ONCE), 5);
     scene.send(&[b"first", b"second"]);
-    assert_eq!(struck(counter.as_ref()), 1);
+    assert_eq!(injected(counter.as_ref()), 1);
     let arrived = scene.arrived();
     let bits = arrived.iter().zip(b"firstsecond");
     assert_eq!(bits.map(|(a, b)| (a ^ b).count_ones()).sum::<u32>(), 1);
@@ -89,7 +89,7 @@ fn a_piece_is_repeated() {
     let mut scene = scene();
     let counter = scene.proxy.begin(&Fault::Duplicate(ONCE), 5);
     scene.send(&[b"ab", b"cd"]);
-    assert_eq!(struck(counter.as_ref()), 1);
+    assert_eq!(injected(counter.as_ref()), 1);
     assert_eq!(scene.arrived(), b"ababcd");
 }
 
@@ -99,11 +99,11 @@ fn two_pieces_change_places_and_a_single_piece_does_not_wait_for_ever() {
     let counter = scene.proxy.begin(&Fault::Reorder(ONCE), 5);
     scene.send(&[b"ab"]);
     std::thread::sleep(super::SWAP_WAIT * 3);
-    assert_eq!(struck(counter.as_ref()), 0, "there was no other piece");
+    assert_eq!(injected(counter.as_ref()), 0, "there was no other piece");
     scene.send(&[b"cd", b"ef"]);
     let arrived = scene.arrived();
     assert_eq!(arrived, b"abefcd");
-    assert_eq!(struck(counter.as_ref()), 1);
+    assert_eq!(injected(counter.as_ref()), 1);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn pieces_wait_for_the_length_of_the_fault() {
     scene.send(&[b"ab"]);
     std::thread::sleep(Duration::from_millis(300));
     scene.send(&[b"cd"]);
-    assert_eq!(struck(counter.as_ref()), 1);
+    assert_eq!(injected(counter.as_ref()), 1);
     assert_eq!(scene.arrived(), b"abcd");
     assert!(began.elapsed() >= Duration::from_millis(150));
 }

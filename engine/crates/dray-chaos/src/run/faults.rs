@@ -1,4 +1,4 @@
-//! Strikes the faults of the schedule when their moments have come.
+//! Injects the faults of the schedule when their moments have come.
 
 use super::{FAULT_GAP, Run};
 use crate::attempt::Attempt;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// A fault of the schedule, and its strikes so far.
-pub(super) struct Strike {
+/// A fault of the schedule, and its injections so far.
+pub(super) struct FaultState {
     planned: Planned,
     begun: Option<Begun>,
 }
@@ -19,10 +19,10 @@ pub(super) struct Strike {
 struct Begun {
     seconds: f64,
     attempt: Option<u32>,
-    strikes: Arc<AtomicU32>,
+    injections: Arc<AtomicU32>,
 }
 
-impl Strike {
+impl FaultState {
     pub(super) const fn new(planned: Planned) -> Self {
         Self {
             planned,
@@ -34,14 +34,14 @@ impl Strike {
         self.begun.is_some()
     }
 
-    fn strikes(&self) -> u32 {
+    fn injections(&self) -> u32 {
         let begun = self.begun.as_ref();
-        begun.map_or(0, |begun| begun.strikes.load(Ordering::Relaxed))
+        begun.map_or(0, |begun| begun.injections.load(Ordering::Relaxed))
     }
 
-    /// Returns the fault and the number of its strikes.
+    /// Returns the fault and the number of its injections.
     pub(super) fn counted(&self) -> (Fault, u32) {
-        (self.planned.fault, self.strikes())
+        (self.planned.fault, self.injections())
     }
 
     fn words(&self, plan: &Plan) -> String {
@@ -59,7 +59,7 @@ impl Strike {
             target: plan.name_of(self.planned.target).to_owned(),
             at: self.planned.at.to_string(),
             words: self.words(plan),
-            strikes: self.strikes(),
+            injections: self.injections(),
             attempt: self.begun.as_ref().and_then(|begun| begun.attempt),
             seconds: (self.begun.as_ref()).map(|begun| (begun.seconds * 1000.0).round() / 1000.0),
         }
@@ -67,40 +67,43 @@ impl Strike {
 }
 
 impl Run<'_> {
-    /// Strikes each fault whose moment has come and whose target runs. Other faults wait.
-    pub(super) fn strike_due(&mut self, mut attempt: Option<&mut Attempt>) {
-        for index in 0..self.strikes.len() {
-            if self.struck.is_some_and(|last| last.elapsed() < FAULT_GAP) {
+    /// Injects each fault whose moment has come and whose target runs. Other faults wait.
+    pub(super) fn inject_due(&mut self, mut attempt: Option<&mut Attempt>) {
+        for index in 0..self.faults.len() {
+            if self
+                .last_fault
+                .is_some_and(|last| last.elapsed() < FAULT_GAP)
+            {
                 return;
             }
-            let planned = &self.strikes[index].planned;
+            let planned = &self.faults[index].planned;
             let is_due = match planned.at {
                 At::Share(share) => self.share() >= share,
                 At::Time(time) => self.began.elapsed() >= time,
             };
             // Before the first attempt, no time has passed.
             let has_started = attempt.is_some() || !self.attempts.is_empty();
-            if !is_due || !has_started || self.strikes[index].has_begun() {
+            if !is_due || !has_started || self.faults[index].has_begun() {
                 continue;
             }
             let planned = planned.clone();
-            let Some(strikes) = self.strike(&planned, attempt.as_deref_mut()) else {
+            let Some(injections) = self.inject(&planned, attempt.as_deref_mut()) else {
                 continue;
             };
-            self.struck = Some(Instant::now());
+            self.last_fault = Some(Instant::now());
             let seconds = self.began.elapsed().as_secs_f64();
             let number = attempt.as_ref().map(|attempt| attempt.number);
             if let Some(attempt) = attempt.as_deref_mut() {
                 attempt.faults.push(planned.number);
             }
-            self.strikes[index].begun = Some(Begun {
+            self.faults[index].begun = Some(Begun {
                 seconds,
                 attempt: number,
-                strikes,
+                injections,
             });
-            self.observer.event(&Event::Struck {
+            self.observer.event(&Event::Injected {
                 number: planned.number,
-                words: self.strikes[index].words(self.plan),
+                words: self.faults[index].words(self.plan),
                 seconds,
                 share: self.share(),
             });
@@ -108,9 +111,9 @@ impl Run<'_> {
         }
     }
 
-    /// Carries out a fault. Returns its counter of strikes, or `None` if its target cannot be struck
-    /// at the moment.
-    fn strike(
+    /// Carries out a fault. Returns its counter of injections, or `None` if its target cannot
+    /// get the fault at the moment.
+    fn inject(
         &mut self,
         planned: &Planned,
         attempt: Option<&mut Attempt>,

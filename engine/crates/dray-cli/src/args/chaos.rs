@@ -5,17 +5,17 @@ use std::path::PathBuf;
 
 const CHAOS_NOTES: &str = "\
 The plan is a TOML file; --example prints one that explains every key. The run repeats the copy until
-it succeeds, while the faults of the plan strike. It then checks these promises: the destination has
-the content of the source; no file under a final name was ever incomplete or wrong, and no success
-was reported too early; the bytes that were sent again are within the bound; no files of dray are
-left. To repeat a run, use the printed seed. Ctrl-C kills all processes of the run.
+the copy succeeds, and meanwhile injects the faults of the plan. It then checks these promises: the
+destination has the content of the source; no file under a final name was ever incomplete or wrong,
+and no success was reported too early; the bytes that were sent again are within the bound; no files
+of dray are left. To repeat a run, use the printed seed. Ctrl-C kills all processes of the run.
 
 Exit codes:
-  0  all faults struck, and all promises held
+  0  all faults were injected, and all promises held
   1  a promise was broken
   2  usage error, or the plan has a mistake
-  3  no verdict: a program did not start, the copy failed before the first fault, or a fault did not
-     strike
+  3  no verdict: a program did not start, the copy failed before the first fault, or a fault was not
+     injected
   5  stopped by a signal";
 
 #[derive(Debug, Args)]

@@ -70,7 +70,7 @@ impl Chaos {
 
     /// Returns the rules that affect this call and whose fault is of the kind `wanted`. Each rule
     /// comes with a random number for the details of its fault.
-    fn struck<'a>(
+    fn injected<'a>(
         &'a self,
         call: &'a Call<'_>,
         wanted: impl Fn(&Fault) -> bool + 'a,
@@ -108,7 +108,7 @@ impl Hook for Chaos {
 
     fn before(&self, call: &Call<'_>) -> Result<()> {
         let wanted = |fault: &Fault| matches!(fault, Fault::Error(_) | Fault::Delay(_));
-        for (fault, _) in self.struck(call, wanted) {
+        for (fault, _) in self.injected(call, wanted) {
             match fault {
                 Fault::Delay(time) => std::thread::sleep(*time),
                 Fault::Error(kind) => {
@@ -126,7 +126,7 @@ impl Hook for Chaos {
 
     fn read_limit(&self, call: &Call<'_>) -> usize {
         let is_short = self
-            .struck(call, |fault| *fault == Fault::ShortRead)
+            .injected(call, |fault| *fault == Fault::ShortRead)
             .next()
             .is_some();
         if is_short {
@@ -137,14 +137,14 @@ impl Hook for Chaos {
     }
 
     fn read_done(&self, call: &Call<'_>, bytes: &mut [u8]) {
-        for (_, draw) in self.struck(call, |fault| *fault == Fault::FlipBit) {
+        for (_, draw) in self.injected(call, |fault| *fault == Fault::FlipBit) {
             flip(bytes, draw);
         }
     }
 
     fn to_write<'a>(&self, call: &Call<'_>, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         let mut bytes = Cow::Borrowed(bytes);
-        for (_, draw) in self.struck(call, |fault| *fault == Fault::FlipBit) {
+        for (_, draw) in self.injected(call, |fault| *fault == Fault::FlipBit) {
             flip(bytes.to_mut(), draw);
         }
         bytes
