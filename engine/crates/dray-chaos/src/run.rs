@@ -13,7 +13,7 @@ use crate::verdict::{AttemptReport, Measured, SentAgain, State, Verdict};
 use crate::watch::Watch;
 use dray_core::{End, Error, ErrorKind, Result};
 use faults::FaultState;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Interval between two looks at the processes and the progress.
@@ -24,6 +24,10 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// the moments of several faults may come at once, and the first fault would have no effect.
 const FAULT_GAP: Duration = Duration::from_millis(250);
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum wait for the removal of the logs after the copy, and the pause between two looks. The value
+/// is estimated, not measured.
+const LOGS_REMOVED_WITHIN: Duration = Duration::from_secs(10);
+const LOGS_POLL: Duration = Duration::from_millis(20);
 /// Exit code of a command with a wrong argument.
 const USAGE: i32 = 2;
 
@@ -104,6 +108,9 @@ pub fn run(plan: &Plan, options: &RunOptions, observer: &dyn Observer) -> Result
         told: Instant::now(),
     };
     let finished = run.drive()?;
+    if finished {
+        await_removed_logs(&plan.copy.destination);
+    }
     options.children.kill_all();
     run.watch.finish();
     if tree::versions(&plan.copy.source) != versions {
@@ -116,6 +123,15 @@ pub fn run(plan: &Plan, options: &RunOptions, observer: &dyn Observer) -> Result
     verdict.seed = schedule.seed;
     verdict.seconds = began.elapsed().as_secs_f64();
     Ok(verdict.judged())
+}
+
+/// Waits until no file of dray is left. An endpoint removes its log after it has reported the end of
+/// the transfer.
+fn await_removed_logs(destination: &Path) {
+    let until = Instant::now() + LOGS_REMOVED_WITHIN;
+    while !tree::leftovers(destination).is_empty() && Instant::now() < until {
+        std::thread::sleep(LOGS_POLL);
+    }
 }
 
 fn failed(operation: &str, cause: String) -> Error {

@@ -185,7 +185,7 @@ pub(crate) fn size_bytes(tree: &Tree) -> u64 {
 const DIFFERENCES_MAX: usize = 20;
 
 /// Returns the differences between two trees, in words. `before` is the destination before the run:
-/// its other entries may stay.
+/// its other entries must stay as they were.
 pub(crate) fn differences(source: &Tree, destination: &Tree, before: &Tree) -> Vec<String> {
     let wrong = source.iter().filter_map(|(path, wanted)| {
         let path_words = path.display();
@@ -206,7 +206,17 @@ pub(crate) fn differences(source: &Tree, destination: &Tree, before: &Tree) -> V
         let is_known = source.contains_key(path) || before.contains_key(path);
         (!is_known).then(|| format!("{} is not in the source", path.display()))
     });
-    wrong.chain(extra).take(DIFFERENCES_MAX).collect()
+    let others = before
+        .iter()
+        .filter(|(path, _)| !source.contains_key(*path));
+    let lost = others
+        .filter(|(path, entry)| destination.get(*path) != Some(*entry))
+        .map(|(path, _)| format!("{} is not as it was before the run", path.display()));
+    wrong
+        .chain(extra)
+        .chain(lost)
+        .take(DIFFERENCES_MAX)
+        .collect()
 }
 
 #[cfg(test)]
@@ -232,12 +242,14 @@ mod tests {
         write(&one, "gone", b"1");
         write(&other, "extra", b"1");
         write(&other, "old", b"1");
+        write(&other, "removed", b"1");
         write(&other, "a/.dray-x.part", b"1");
         let (source, mut before) = (
             describe(&one).expect("read"),
             describe(&other).expect("read"),
         );
-        before.retain(|path, _| path == Path::new("old"));
+        std::fs::remove_file(other.join("removed")).expect("removed");
+        before.retain(|path, _| path == Path::new("old") || path == Path::new("removed"));
         let found = differences(&source, &describe(&other).expect("read"), &before);
         assert_eq!(
             found,
@@ -246,6 +258,7 @@ mod tests {
                 "gone is missing",
                 "short has 2 bytes instead of 3",
                 "extra is not in the source",
+                "removed is not as it was before the run",
             ]
         );
         assert_eq!(leftovers(&other), [PathBuf::from("a/.dray-x.part")]);

@@ -221,6 +221,7 @@ impl Verdict {
         self.verdict = match holds {
             false => State::Broken,
             true if self.missed().next().is_some() => State::Unproven,
+            true if self.sent_again.bytes.is_none() => State::Unproven,
             true => State::Holds,
         };
         self
@@ -328,6 +329,9 @@ mod tests {
             change(&mut verdict);
             assert_eq!(verdict.judged().verdict, State::Broken);
         }
+        let mut unmeasured = good.clone();
+        unmeasured.sent_again = again(MIB, None);
+        assert_eq!(unmeasured.judged().verdict, State::Unproven);
         let mut missed = good;
         missed.faults.push(fault(0));
         assert_eq!(missed.judged().verdict, State::Unproven);
