@@ -120,7 +120,7 @@ impl<F: LogFile> UniversalLog<F> {
             // appear again after the new records.
             file.truncate(recovery.end)?;
             if let Err(error) = file.sync() {
-                forget_after_failed_sync(&mut file, recovery.end, recovery.durable);
+                let _ = forget_after_failed_sync(&mut file, recovery.end, recovery.durable);
                 return Err(error);
             }
         }
@@ -263,13 +263,35 @@ impl<F: LogFile> UniversalLog<F> {
     fn sync_written(&mut self) -> Result<()> {
         if self.durable < self.length {
             if let Err(error) = self.file.sync() {
-                self.is_given_up = true;
-                forget_after_failed_sync(&mut self.file, self.length, self.durable);
+                self.give_up_after_failed_sync();
                 return Err(error);
             }
             self.durable = self.length;
         }
         Ok(())
+    }
+
+    /// Cuts the log back to its durable bytes, and appends the marks of doubtful files again. The
+    /// marks need no sync: if the host restarts, the page cache no longer hides lost bytes of these
+    /// files.
+    fn give_up_after_failed_sync(&mut self) {
+        self.is_given_up = true;
+        if !forget_after_failed_sync(&mut self.file, self.length, self.durable) {
+            return;
+        }
+        self.length = self.durable;
+        let doubtful = self.files.by_number();
+        let doubtful = doubtful.filter(|(_, (_, file))| file.is_doubtful);
+        let marks = doubtful.map(|(number, _)| Record::FileDoubtful(number));
+        self.pending = Pending {
+            begins: marks.collect(),
+            ..Pending::default()
+        };
+        if !self.pending.is_empty() {
+            let marks = self.encode(false);
+            // Ignore errors: the writer ends in any case, and reports the error of the sync.
+            let _ = self.file.append(&marks.bytes);
+        }
     }
 
     fn usable(&self) -> Result<()> {
@@ -345,7 +367,7 @@ impl<F: LogFile> UniversalLog<F> {
             let undone = self.file.truncate(self.length);
             self.is_given_up = undone.and_then(|()| self.file.sync()).is_err();
             if self.is_given_up {
-                forget_after_failed_sync(&mut self.file, self.length, self.durable);
+                self.give_up_after_failed_sync();
             }
             return Err(error);
         }
@@ -366,11 +388,12 @@ impl<F: LogFile> UniversalLog<F> {
 ///
 /// A log of another length has records of another process, which took the log over during the sync.
 /// Such a log stays unchanged.
-fn forget_after_failed_sync<F: LogFile>(file: &mut F, written: u64, durable: u64) {
-    if durable < written && file.length().is_ok_and(|length| length == written) {
-        // Ignore errors: the writer ends in any case, and reports the error of the sync.
-        let _ = file.truncate(durable);
-    }
+///
+/// Returns true if the log was truncated.
+fn forget_after_failed_sync<F: LogFile>(file: &mut F, written: u64, durable: u64) -> bool {
+    let is_ours = durable < written && file.length().is_ok_and(|length| length == written);
+    // Ignore errors: the writer ends in any case, and reports the error of the sync.
+    is_ours && file.truncate(durable).is_ok()
 }
 
 fn header_stride(header: &Header) -> u64 {

@@ -110,3 +110,17 @@ fn a_resume_whose_sync_fails_is_not_believed_by_the_next() {
         assert_eq!(bytes(&found(&medium)), common::OBJECT, "{form}");
     }
 }
+
+#[test]
+fn the_mark_of_a_doubtful_file_survives_a_failed_sync() {
+    for form in ["universal:ranges", "file:bit8"] {
+        let medium = Medium::new();
+        let (mut log, number) = create(&medium, form);
+        log.commit().expect("no fault");
+        log.file_doubtful(number).expect("unfinished");
+        medium.all().failing_sync = Some(None);
+        log.commit().expect_err("the sync fails");
+        let found = found(&medium);
+        assert!(found.files[&common::path("x")].is_doubtful, "{form}");
+    }
+}

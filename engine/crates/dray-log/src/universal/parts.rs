@@ -124,7 +124,7 @@ impl<F: LogFile> UniversalLog<F> {
                 continue;
             };
             if let Err(error) = file.sync() {
-                forget_after_failed_sync(&mut file, found.file_bytes, found.durable);
+                let _ = forget_after_failed_sync(&mut file, found.file_bytes, found.durable);
                 return Err(error);
             }
         }
