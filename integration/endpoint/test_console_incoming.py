@@ -104,6 +104,7 @@ def test_the_destination_shows_the_sessions_of_other_endpoints(
         assert chromium.complaints() == []
 
 
+@pytest.mark.full  # its times depend on the load of the host
 @needs_browser
 def test_an_interruption_is_named_as_the_cause_of_a_late_end(
     chromium: Browser, near: Endpoint, far: Endpoint

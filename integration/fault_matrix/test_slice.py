@@ -22,7 +22,7 @@ SLICE = (
     "all-killed/50/big/file:bit8:async",
     "all-killed/90/small/transaction:char",
     "connections-cut/90/big/universal:ranges",
-    "wire-flip/10/big/universal:ranges",
+    "wire-flip/50/big/universal:ranges",
     "power-image/50/big/transaction:bit8",
     "power-writes/50/big/file:ranges",
     "disk-full/50/big/universal:ranges",

@@ -127,7 +127,14 @@ def is_free(address: str) -> bool:
         return client.connect_ex((host, int(port))) != 0
 
 
-@pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
+@pytest.mark.parametrize(
+    "push",
+    [
+        pytest.param(True, id="push"),
+        # The copy may end before its last fault on a busy host.
+        pytest.param(False, id="pull", marks=pytest.mark.full),
+    ],
+)
 def test_each_fault_of_processes_and_connections_is_injected(bench: Bench, push: bool) -> None:
     scene = Scene(bench, push=push)
     ended = scene.run(scene.plan(*PROCESS_FAULTS, head=f"seed = {SEED}"))
@@ -202,12 +209,13 @@ def test_a_flipped_bit_of_a_published_file_breaks_the_verdict(bench: Bench) -> N
     assert (bench.folder / verdict["folder"] / "attempt-1.log").exists()
 
 
+@pytest.mark.full  # the watcher must look while the lie lasts
 def test_a_repaired_lie_and_a_leftover_break_the_verdict(bench: Bench) -> None:
     scene = Scene(bench)
 
     def lie(path: Path) -> None:
         flip(path)
-        time.sleep(1)
+        time.sleep(3)
         flip(path)
         (scene.sink / ".dray-planted.part").touch()
 

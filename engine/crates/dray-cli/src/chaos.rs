@@ -277,10 +277,6 @@ fn verdict_lines(verdict: &Verdict) -> Vec<String> {
     lines.push(match verdict.verdict {
         State::Holds => format!("all promises held (seed {seed}, {seconds:.1}s)"),
         State::Broken => format!("a promise was BROKEN (seed {seed}, {seconds:.1}s)"),
-        State::Unproven if missed.is_empty() => format!(
-            "no promise was broken, but the bytes that were sent again could not be measured (seed \
-                {seed}, {seconds:.1}s); let the data pass a proxy: use {{NAME}} as the address"
-        ),
         State::Unproven => format!(
             "no promise was broken, but some faults were not injected (seed {seed}, {seconds:.1}s); \
                 lower the rate of the copy, or choose earlier moments"

@@ -347,12 +347,12 @@ pub(crate) struct Retry {
         long,
         value_name = "NAME",
         requires = "all_failed",
-        conflicts_with = "all_owners"
+        conflicts_with_all = ["all_owners", "ids"]
     )]
     pub(crate) owner: Option<String>,
 
     /// With --all-failed: retry the transfers of all owners (for administrators)
-    #[arg(long, requires = "all_failed")]
+    #[arg(long, requires = "all_failed", conflicts_with = "ids")]
     pub(crate) all_owners: bool,
 
     /// HOST[:PORT] (default: DRAY_ENDPOINT)
