@@ -44,10 +44,13 @@ class Mover(Protocol):
     title: str
     #: Sides that may be killed.
     sides: tuple[str, ...]
-    #: Name of the mover whose copies without a fault are the reference (TT).
-    whole: str
     #: Destination. The copied files are in its folder ``data``.
     sink: Path
+
+    @property
+    def whole(self) -> str:
+        """Name of the mover whose copies without a fault are the reference (TT)."""
+        ...
 
     def missing(self) -> str:
         """Return why the tool does not run here, or an empty text."""
@@ -133,7 +136,7 @@ class Endpoints(Restarted):
     name = "dray"
     title = "dray, two endpoints"
     whole = "dray"
-    sides = ("source", "sink", "client")
+    sides: tuple[str, ...] = ("source", "sink", "client")
 
     def missing(self) -> str:
         """Return an empty text, because dray is here."""

@@ -236,7 +236,7 @@ class Bbcp(Peer):
 
     name = "bbcp"
     title = "bbcp -a"
-    sides = ("source",)
+    sides: tuple[str, ...] = ("source",)
 
     @staticmethod
     def program() -> str:
