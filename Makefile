@@ -143,7 +143,7 @@ test-full: setup build build-xrootd build-sim develop ## Faults in full: 20 mome
 
 .PHONY: fault-full
 # A run that was interrupted continues: cells in the file of results do not run again.
-fault-full: setup build ## Every fault at 10, 50 and 90 % of a transfer, with each form of the log; root, half an hour; writes a page
+fault-full: setup build ## Every fault at 10, 50 and 90 % of a transfer, with each form of the log; root, an hour or more; writes a page
 	mkdir -p integration/out
 	$(ENV) PYTHONPATH=engine/python:. python -m integration.fault_matrix \
 		--results integration/out/fault-matrix.jsonl --report $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -88,7 +89,7 @@ class Mover(Protocol):
         ...
 
 
-class Restarted:
+class Restarted(ABC):
     """A client that is started again after an error."""
 
     def __init__(self) -> None:
@@ -96,9 +97,9 @@ class Restarted:
         self.client: Process | None = None
         self.starts = 0
 
+    @abstractmethod
     def launch(self) -> Process:
         """Start the client once."""
-        raise NotImplementedError
 
     def start(self) -> None:
         """Start the client."""

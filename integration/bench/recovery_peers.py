@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from integration.bench import account, machine
@@ -72,9 +73,9 @@ class Peer(Restarted):
         """Return the command of the server. Without a server, an empty list."""
         return []
 
+    @abstractmethod
     def client_words(self) -> list[Word]:
         """Return the command of the client."""
-        raise NotImplementedError
 
     def env(self) -> dict[str, str]:
         """Return additional environment variables of server and client."""

@@ -115,7 +115,7 @@ def judge(seen: Evidence) -> list[str]:
     faults += seen.ended_alone
     if seen.sent_again > seen.bound + seen.overhead:
         faults.append(f"{seen.sent_again} bytes were sent again, and the bound is {seen.bound}")
-    # What the pool held when the fault occurred was on its way, and may be lost.
+    # The bytes in the pool were on their way when the fault occurred, and may be lost.
     missing = seen.size - seen.durable + seen.destroyed + seen.pool * seen.broken
     if seen.carried_after > missing + seen.overhead:
         faults.append(

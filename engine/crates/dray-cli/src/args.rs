@@ -583,16 +583,8 @@ mod tests {
     #[test]
     fn prune_is_a_second_name_of_sweep() {
         for name in ["prune", "sweep"] {
-            let words = [
-                "dray",
-                "log",
-                name,
-                "/data",
-                "--older-than",
-                "2d",
-                "--dry-run",
-                "--json",
-            ];
+            let line = format!("dray log {name} /data --older-than 2d --dry-run --json");
+            let words = line.split_whitespace();
             let Command::Log(Log::Sweep(parsed)) = Dray::parse_from(words).command else {
                 panic!("{name} is another command");
             };
