@@ -97,7 +97,7 @@ class Host:
             self.program(name, "exit 0")
         for name in (*PACKAGE_BUILDERS, "lintian", "cpio", "chromium", "chromedriver", "promtool"):
             self.program(name, "exit 0")
-        for name in ("node", "npm"):
+        for name in ("node", "npm", "certbot", "pebble"):
             self.program(name, "exit 0")
         libraries = ["libXrdAccSciTokens-5.so", "libXrdCeph-5.so", "libmagic.so.1"]
         libraries.append("libglobus_ftp_client.so.2")
@@ -215,6 +215,8 @@ def test_a_bare_host_gets_one_list_of_all_packages(host: Host) -> None:
         "rabbitmq-server",
         "chromium",
         "chromium-driver",
+        "certbot",
+        "pebble",
         "prometheus",
         "iperf3",
         "lintian",
