@@ -155,7 +155,7 @@ esac"""
             env=environment,
             text=True,
             capture_output=True,
-            timeout=60,
+            timeout=300,
         )
 
     def missing(self, level: str = "test") -> list[str]:
