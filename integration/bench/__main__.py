@@ -14,6 +14,7 @@ from integration.bench import (
     growth,
     jobs,
     machine,
+    million,
     ours,
     peers,
     report,
@@ -49,6 +50,7 @@ PARTS = {
     "jobs": jobs.main,
     "connections": connections.main,
     "tpc": tpc.main,
+    "million": million.main,
     "versions": versions.main,
 }
 
