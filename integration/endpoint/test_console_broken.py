@@ -72,7 +72,7 @@ def test_a_folder_is_copied_by_its_deadline_although_the_destination_is_killed(
     chromium.wait_text("The endpoint can promise the deadline.")
     chromium.click("#start")
     chromium.wait_text("bee: /store/inbox/")
-    chromium.wait("document.querySelector('.show progress').value > 0.05")
+    chromium.wait("document.querySelector('.show progress')?.value > 0.05")
     chromium.wait_text("All transfers of the endpoint a together may use 4.00 MiB/s.")
 
     far.kill()
