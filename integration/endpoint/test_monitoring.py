@@ -113,6 +113,12 @@ def queries() -> Iterator[Query]:
             yield Query(f"rule {rule['alert']}", rule["expr"], labels)
 
 
+def alerts() -> list[str]:
+    """Return the names of all alerts."""
+    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    return [rule["alert"] for group in groups for rule in group["rules"]]
+
+
 def read(endpoint: Endpoint) -> Exposed:
     """Read the metrics of an endpoint."""
     answer = ask(endpoint, "GET", "/metrics")
@@ -224,8 +230,7 @@ def test_the_dashboard_has_the_parts_that_grafana_needs() -> None:
 def test_the_page_describes_every_alert() -> None:
     page = (ROOT / "docs" / "how-to" / "monitor.md").read_text(encoding="utf-8")
     told = set(re.findall(r"^\| `(Dray\w+)` \|", page, re.MULTILINE))
-    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
-    assert told == {rule["alert"] for group in groups for rule in group["rules"]}
+    assert told == set(alerts())
 
 
 needs_promtool = pytest.mark.skipif(
@@ -261,11 +266,33 @@ def test_the_alerts_fire_on_faults_alone() -> None:
     assert "SUCCESS" in promtool("test", "rules", RULE_TESTS)
 
 
+def test_each_alert_has_a_test_that_fires_and_one_that_does_not() -> None:
+    tests = yaml.safe_load(RULE_TESTS.read_text(encoding="utf-8"))["tests"]
+    fires: set[str] = set()
+    silent: set[str] = set()
+    for test in tests:
+        for each in test.get("alert_rule_test", []):
+            (fires if each["exp_alerts"] else silent).add(each["alertname"])
+    assert fires == silent == set(alerts())
+
+
 @needs_promtool
-def test_a_rule_that_does_not_fire_is_seen(tmp_path: Path) -> None:
-    rules = RULES.read_text(encoding="utf-8")
-    wrong = rules.replace("dray_promises_missing > 0", "dray_promises_missing > 5")
-    (tmp_path / RULES.name).write_text(wrong, encoding="utf-8")
-    shutil.copy(RULE_TESTS, tmp_path)
-    with pytest.raises(AssertionError, match="DrayPromiseAtRisk"):
-        promtool("test", "rules", tmp_path / RULE_TESTS.name)
+@pytest.mark.parametrize("wrong", ["absent(vector(1))", "vector(1)"], ids=["never", "always"])
+def test_a_rule_that_never_fires_or_always_fires_is_seen(tmp_path: Path, wrong: str) -> None:
+    whole = yaml.safe_load(RULE_TESTS.read_text(encoding="utf-8"))
+    for name in alerts():
+        # Only the tests of this alert, because each test evaluates all rules.
+        judged = [
+            test
+            for test in whole["tests"]
+            if any(each["alertname"] == name for each in test.get("alert_rule_test", []))
+        ]
+        tests = yaml.safe_dump({**whole, "tests": judged})
+        (tmp_path / RULE_TESTS.name).write_text(tests, encoding="utf-8")
+        rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+        for rule in (rule for group in rules["groups"] for rule in group["rules"]):
+            if rule["alert"] == name:
+                rule["expr"] = wrong
+        (tmp_path / RULES.name).write_text(yaml.safe_dump(rules), encoding="utf-8")
+        with pytest.raises(AssertionError, match=f"alertname: {name},"):
+            promtool("test", "rules", tmp_path / RULE_TESTS.name)
