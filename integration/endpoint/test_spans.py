@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dray.testing.endpoints import Endpoint
+    from integration.harness.program import Bench
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
@@ -260,3 +261,44 @@ def test_a_copy_of_the_command_line_has_one_trace_with_the_endpoint(
     assert ends["b"].parent == ends["dray-cp"].id
     assert (ends["b"].kind, ends["dray-cp"].kind) == (SERVER, CLIENT)
     assert ends["dray-cp"].attributes["dray.session.number"] == 1
+
+
+def test_an_endpoint_begins_a_trace_if_the_driver_sends_none(
+    start_endpoint: Callable[..., Endpoint],
+    collector: Collector,
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TRACEPARENT", raising=False)
+    endpoint = start_endpoint("b", config={"telemetry": {"otlp": collector.url}})
+    tree.make_file(bench.folder / "f", 2 * MIB, seed=1)
+    bench.cp(
+        "--peer-key",
+        endpoint.key,
+        bench.folder / "f",
+        endpoint.place("f"),
+        env={"DRAY_TOKEN": endpoint.token()},
+    ).expect(0)
+    spans = collector.wait(lambda spans: any(span.name == "session" for span in spans))
+    (session,) = [span for span in spans if span.name == "session"]
+    assert (session.instance, session.kind, session.parent) == ("b", SERVER, "")
+    assert {span.parent for span in spans if span is not session} == {session.id}
+    assert {span.trace for span in spans} == {session.trace}
+
+
+def test_a_server_without_an_endpoint_exports_no_spans(
+    collector: Collector, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Both programs have the variable, and the caller's span.
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    monkeypatch.setenv("TRACEPARENT", TRACEPARENT)
+    (bench.folder / "served").mkdir()
+    server = bench.serve(bench.folder / "served")
+    tree.make_file(bench.folder / "f", 2 * MIB, seed=1)
+    there = f"dray://{server.address}/f"
+    bench.cp(*bench.peer(server), bench.folder / "f", there).expect(0)
+    server.stop().expect(0)
+    spans = collector.wait(lambda spans: any(span.name == "dray cp" for span in spans))
+    assert {span.instance for span in spans} == {"dray-cp"}
+    assert sum(span.name == "session" for span in spans) == 1
+    assert {span.trace for span in spans} == {TRACE}
