@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
 #: A name that is a script in HTML, and a name whose end would be shown in the reverse order.
 SCRIPT = "<img src=x onerror=\"document.title='owned'\">"
 REVERSED = "run\u202etxt.exe"
+#: Names that a page must show as text: a script, a changed direction, two lines, invisible
+#: characters, the longest name.
+HOSTILE = (
+    SCRIPT.replace("/", "_"),
+    REVERSED,
+    "two\nlines\t\x1b[31m",
+    "soft\u00adhyphen\u200b\U000e0041",
+    "w" * 255,
+)
 
 
 def page_url(site: Endpoint) -> str:
@@ -63,6 +73,36 @@ def choose_endpoint(chromium: Browser, pane: str, name: str) -> None:
         pane,
         name,
     )
+
+
+def visible(name: str) -> str:
+    """Return a name as the page shows it: with its invisible characters as text."""
+    hidden = {"Cc", "Cf", "Zl", "Zp"}
+    return "".join(
+        f"\\u{{{ord(each):x}}}" if unicodedata.category(each) in hidden else each for each in name
+    )
+
+
+def assert_harmless(chromium: Browser) -> None:
+    """Fail if a hostile name of the page has made an element, or changes or widens the page."""
+    assert chromium.run("return document.title") == "dray"
+    made = "#app img, #app script, #app i, #app b"
+    assert chromium.run("return document.querySelectorAll(arguments[0]).length", made) == 0
+    raw = chromium.run(
+        r"""const hidden = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u;
+        const app = document.getElementById('app');
+        const walker = document.createTreeWalker(app, NodeFilter.SHOW_TEXT);
+        const texts = [];
+        while (walker.nextNode()) texts.push(walker.currentNode.data);
+        for (const element of app.querySelectorAll('*')) {
+            for (const { name, value } of element.attributes) texts.push(`${name}=${value}`);
+        }
+        return texts.filter(text => hidden.test(text));"""
+    )
+    assert raw == []
+    wide = "return [document.documentElement.scrollWidth, window.innerWidth]"
+    width, most = chromium.run(wide)
+    assert width <= most
 
 
 def keep_picture(chromium: Browser, name: str) -> None:

@@ -78,7 +78,7 @@ def test_the_destination_shows_the_sessions_of_other_endpoints(
     with near.client() as client:
         push(near, far, client, 600, MIB // 4)
         log_in(chromium, far)
-        chromium.wait_text("Sessions that other endpoints started")
+        chromium.wait_text("Transfers that other endpoints control")
         row = "document.querySelector('.incoming tbody tr')?.innerText ?? ''"
         chromium.wait(f"/incoming/.test({row}) && /[KM]iB\\/s/.test({row})")
         text = chromium.run(f"return {row}")

@@ -96,6 +96,22 @@ def test_files_with_hostile_names_are_chosen_and_moved(chromium: Browser, site: 
 
 
 @needs_browser
+def test_a_chosen_row_keeps_its_colour_below_the_pointer(chromium: Browser, site: Endpoint) -> None:
+    for name in ("one", "two"):
+        (site.root() / name).write_bytes(b"content")
+    log_in(chromium, site)
+    chromium.click("nav a[href='#/new']")
+    chromium.click(".pane:first-child tbody tr:first-child .name")
+    chromium.wait_text("1 entry chosen (/data/one): 1 file, 7 B. The copies go into a: /copies/")
+    row = "document.querySelector('.chosen-row')"
+    colour = f"return [getComputedStyle({row}).backgroundColor, {row}.matches(':hover')]"
+    below, is_below = chromium.run(colour)
+    assert is_below
+    chromium.click("h1")
+    assert chromium.run(colour) == [below, False]
+
+
+@needs_browser
 def test_the_check_offers_another_deadline(chromium: Browser, site: Endpoint) -> None:
     # The endpoint needs four minutes for the file.
     (site.root() / "large").write_bytes(os.urandom(240 * RATE))

@@ -118,7 +118,7 @@ def test_the_site_shows_targets_tiers_promises_and_owners(
     assert chromium.run(f"return {bars}.every(bar => bar.getAttribute('aria-label'))")
     # The bar of the later promise begins and ends later.
     lefts = chromium.run(
-        f"""return {bars}.filter(bar => bar.getAttribute('aria-label').startsWith('must run'))
+        f"""return {bars}.filter(bar => bar.getAttribute('aria-label').startsWith('latest start'))
         .map(bar => parseFloat(bar.firstElementChild.style.left))"""
     )
     assert len(lefts) == 2

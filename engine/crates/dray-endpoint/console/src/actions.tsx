@@ -184,7 +184,7 @@ export function Actions({ api, transfer, names, put, expired }: Props): JSX.Elem
         )}
         {isEnded && (
           <button id="retry" onClick={() => void run(() => api.act(id, "retry"))}>
-            {text.act.retry}
+            {state === "done" ? text.act.again : text.act.retry}
           </button>
         )}
         {!isEnded && (

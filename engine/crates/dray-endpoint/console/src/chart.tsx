@@ -128,7 +128,7 @@ export function RateChart({ transfer }: { transfer: Transfer }): JSX.Element | n
     <figure>
       <div ref={box} class="chart" aria-hidden="true" />
       <figcaption>
-        {text.show.chart}: {text.show.chartSummary(rate(now), rate(seen.highest), seen.gaps)}
+        {text.show.chart}: {text.show.chartSummary(rate(now), rate(Math.max(seen.highest, now ?? 0)), seen.gaps)}
       </figcaption>
     </figure>
   );

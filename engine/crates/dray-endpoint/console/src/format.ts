@@ -20,12 +20,18 @@ export const rate = (perSecond: number | null | undefined): string =>
 
 export const count = (value: number): string => value.toLocaleString();
 
+/** A duration without a place where a line may break. */
 export function duration(seconds: number): string {
   const whole = Math.round(seconds);
-  if (whole < 60) return `${whole} s`;
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
-  return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
+  const parts =
+    whole < 60
+      ? [whole, "s"]
+      : whole < 3600
+        ? [Math.floor(whole / 60), "min", whole % 60, "s"]
+        : whole < 86400
+          ? [Math.floor(whole / 3600), "h", Math.floor((whole % 3600) / 60), "min"]
+          : [Math.floor(whole / 86400), "d", Math.floor((whole % 86400) / 3600), "h"];
+  return parts.join("\u00a0");
 }
 
 /** A time relative to now, because clocks of the reader and of the endpoint show other zones. */
@@ -65,7 +71,7 @@ export function local(when: string | null | undefined): string {
 
 // Control characters, and characters that change the direction of the text or have no width. With
 // them a name could look like another name.
-const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
 
 /** Returns the text with every invisible character written as `\u{HEX}`. */
 export const visible = (name: string): string =>

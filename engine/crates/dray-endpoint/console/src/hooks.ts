@@ -1,6 +1,6 @@
 // Hooks that several parts of the page share.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { asCallError, type CallError } from "./api";
 import type { Store } from "./store";
 
@@ -58,6 +58,25 @@ export function useNarrow(): boolean {
     return () => query.removeEventListener("change", changed);
   }, [query]);
   return isNarrow;
+}
+
+/**
+ * Returns a function to call at the start of a read. It returns a function that is true while the
+ * answer is wanted: until the next read, until `key` changes, and while the component is shown.
+ */
+export function useNewest(key: string): () => () => boolean {
+  const newest = useRef(0);
+  useEffect(
+    () => () => {
+      newest.current += 1;
+    },
+    [key],
+  );
+  return () => {
+    newest.current += 1;
+    const read = newest.current;
+    return () => read === newest.current;
+  };
 }
 
 export interface Polled<T> {

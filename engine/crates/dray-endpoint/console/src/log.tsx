@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { asCallError, type Api, type CallError } from "./api";
 import { bytes, count } from "./format";
+import { useNewest } from "./hooks";
 import { nameOf, type Names } from "./names";
 import { Alert, Fact, Name, Section, Table } from "./parts";
 import * as strings from "./strings";
@@ -91,17 +92,25 @@ export function ObjectLog({ api, of, names }: Props): JSX.Element {
   const [error, setError] = useState<CallError | null>(null);
   const [isBusy, setBusy] = useState(false);
   const { id, attempt } = of;
+  const begin = useNewest(`${id} ${attempt}`);
   // Another attempt has another log.
-  useEffect(() => setFound(null), [id, attempt]);
+  useEffect(() => {
+    setFound(null);
+    setError(null);
+    setBusy(false);
+  }, [id, attempt]);
 
   async function read(cursor: string | null): Promise<void> {
+    const isWanted = begin();
     setBusy(true);
     try {
       const page = await api.log(id, cursor);
+      if (!isWanted()) return;
       const before = cursor === null ? [] : (found?.files ?? []);
       setFound({ ...page, files: [...before, ...page.files] });
       setError(null);
     } catch (failed) {
+      if (!isWanted()) return;
       setError(asCallError(failed));
     }
     setBusy(false);

@@ -85,7 +85,7 @@ export function Login({ reason, logins, hash, failed, done }: Props): JSX.Elemen
         <p id="token-hint" class="hint">
           {text.login.hint}
         </p>
-        <button type="submit" disabled={isBusy}>
+        <button type="submit" class="primary" disabled={isBusy}>
           {isBusy ? text.login.busy : text.login.submit}
         </button>
       </form>

@@ -13,17 +13,22 @@ export interface Names {
 
 const FAR = /^dray:\/\/([^/]+)(\/.*)?$/;
 
-const hostOf = (address: string): string => address.replace(/:\d+$/, "");
+/** Returns the host of an address, without the brackets of an IPv6 address. */
+const hostOf = (address: string): string =>
+  address.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
 
 /**
  * Returns the name of an endpoint that has this address; without a name, the address. The address
- * of an incoming session has no port, and may belong to several endpoints of a host.
+ * of an incoming session has no port, and may belong to several endpoints of a host: the name then
+ * contains all of them, and the address.
  */
 export function nameOf(address: string, { peers }: Names): string {
   const exact = peers.find((peer) => peer.address === address);
   if (exact) return exact.name;
-  const [first, ...others] = peers.filter((peer) => hostOf(peer.address) === address);
-  return first && others.length === 0 ? first.name : address;
+  const found = peers.filter((peer) => hostOf(peer.address) === address).map(({ name }) => name);
+  const [first, ...others] = found;
+  if (first === undefined) return address;
+  return others.length === 0 ? first : text.incoming.oneOf(found, address);
 }
 
 /** Returns the name of the other endpoint of a transfer; null if there is none. */

@@ -201,6 +201,7 @@ function Chosen({ route, here, counted }: ChosenProps): JSX.Element {
         {sources.length === 1 && ")"}
         {sources.length > 0 && `: ${size}`}.{" "}
         {!isClosed && <Name of={words.into(toFar?.peer.name ?? here, `${folder}/`)} />}
+        {!isClosed && sources.length === 1 && <Name of={words.as(sources[0]?.name ?? "")} />}
       </p>
       {fromFar && toFar && <p class="bad">{words.bothFar(here)}</p>}
       {sources.length > 1 && (

@@ -1,18 +1,18 @@
-// All texts of the console. To translate the console, translate this file.
+// All texts of the console. To translate the console, translate this file and `causes.ts`.
 
 import type {
   Direction,
   FileState,
   LogVerdict,
   Pattern,
-  RateLimit,
   Reason,
-  Stage,
   State,
   TargetState,
   VersionState,
 } from "./types";
 import type { Verdict } from "./verdict";
+
+export * from "./causes";
 
 export const state: Record<State, string> = {
   queued: "queued",
@@ -31,129 +31,27 @@ export const filter = {
   terminal: "Ended",
 };
 
-interface Cause {
-  cause: string;
-  remedy: string;
-}
-
-/**
- * The step that takes most of a transfer's time, and a remedy (docs/how-to/scripts.md). The
- * functions get the names of the endpoints of the source and of the destination.
- */
-export const bottleneck: Record<
-  Exclude<Stage, "rate">,
-  (source: string, sink: string) => Cause
-> = {
-  list: (source) => ({
-    cause: `The transfer waits while ${source} lists the source folder.`,
-    remedy: "Use source storage that lists folders faster, or larger files.",
-  }),
-  decide: (_, sink) => ({
-    cause: `${sink} looks up existing files and opens partial files at the destination.`,
-    remedy: "Use destination storage with faster lookups.",
-  }),
-  read: (source) => ({
-    cause: `The transfer waits until the storage of the source, at ${source}, has read data.`,
-    remedy: "Use faster storage, or spread the files over more storage targets.",
-  }),
-  network: (source, sink) => ({
-    cause: `The network between ${source} and ${sink} accepts no more data.`,
-    remedy: "Use more streams, another route, or larger socket buffers.",
-  }),
-  credit: (_, sink) => ({
-    cause: `The transfer waits for free memory at the destination, ${sink}.`,
-    remedy: "Ask the administrators of both endpoints for more memory for buffers.",
-  }),
-  retry: () => ({
-    cause: "The transfer waits before it sends data again.",
-    remedy: "Read the notices: they name the cause.",
-  }),
-  verdict: (_, sink) => ({
-    cause: `All data is sent, and ${sink} finishes the files.`,
-    remedy: "Use larger files, or a network path with a shorter round trip.",
-  }),
-  arrival: (source, sink) => ({
-    cause: `${sink} waits for data from ${source}.`,
-    remedy: "Check the source and the network.",
-  }),
-  write: (_, sink) => ({
-    cause: `The transfer waits until the storage of the destination, at ${sink}, has written data.`,
-    remedy: "Use faster storage, or more storage targets.",
-  }),
-  sync: (_, sink) => ({
-    cause: `The transfer waits until ${sink} has made data safe on its storage.`,
-    remedy: "Use faster destination storage.",
-  }),
-  publish: (_, sink) => ({
-    cause: `${sink} gives files their final names, or reads files back.`,
-    remedy: "Use destination storage that renames faster.",
-  }),
-};
-
-/** Causes and remedies of each kind of rate limit. The arguments: rate, name, this endpoint. */
-export const limit: Record<
-  RateLimit["kind"],
-  [(most: string, name: string, here: string) => string, (here: string) => string]
-> = {
-  request: [
-    (most) => `The highest rate of this transfer is ${most}.`,
-    () => 'Raise "Highest rate" under Actions, or clear the field.',
-  ],
-  endpoint: [
-    (most, _, here) => `All transfers of the endpoint ${here} together may use ${most}.`,
-    (here) => `Wait for other transfers, or ask the administrator of ${here}.`,
-  ],
-  root: [
-    (most, name, here) => `All transfers of the root ${name} at ${here} together may use ${most}.`,
-    (here) => `Use another root, or ask the administrator of ${here}.`,
-  ],
-  owner: [
-    (most, name, here) => `All transfers of the owner ${name} at ${here} together may use ${most}.`,
-    (here) => `Wait for your other transfers, or ask the administrator of ${here}.`,
-  ],
-  peer: [
-    (most, name, here) => `All transfers between ${here} and ${name} together may use ${most}.`,
-    (here) => `Wait for other transfers, or ask the administrator of ${here}.`,
-  ],
-  link: [
-    (most, other, here) =>
-      `The path between ${here} and ${other} carries at most ${most}, as measured. ` +
-      `Either a rate limit of ${other} or the network is the cause.`,
-    () => "Ask the administrator of the other endpoint for its limit, or use another route.",
-  ],
-};
-
-/** The rate limit is not one of this endpoint. */
-export const otherLimit = {
-  cause: (other: string) => `A rate limit of the other endpoint, ${other}, holds the transfer back.`,
-  remedy: (other: string) => `Ask the administrator of ${other} for a larger share.`,
-  within: {
-    cause: "The endpoint divides its rate between several transfers.",
-    remedy: "Wait for other transfers, or ask the administrator for a larger share.",
-  },
-};
-
 /** The relation of a transfer to its deadline, in the column of deadlines. */
 export const verdict: Record<Exclude<Verdict, "open">, string> = {
   kept: "kept",
   missed: "missed",
   missing: "will be missed",
-  late: "missed at this rate",
+  late: "will be missed at this rate",
 };
 
 export const logVerdict: Record<LogVerdict, string> = {
   trusted: "continues",
   not_trusted: "starts over",
-  refused: "refused",
+  refused: "fails",
 };
 
 export const reason: Record<Reason, string> = {
   not_before: "The start time of the transfer is in the future.",
   planned: "The transfer gets the rate that its promise needs.",
-  spare: "The transfer gets more than its promise needs, because other transfers leave rate unused.",
-  short: "The transfer gets less than its promise needs, because less rate is available than before.",
+  spare: "The transfer gets more than its promise needs, because other transfers need less.",
+  short: "The transfer gets less than its promise needs, because the available rate has decreased.",
   ceiling: "The transfer gets the highest rate that it may use.",
-  suspended: "The transfer waits now, because other transfers need all of the rate.",
+  suspended: "The transfer waits, because other transfers need the whole rate now.",
 };
 
 export const fileState: Record<FileState, string> = {
@@ -195,16 +93,16 @@ export const text = {
   nav: { label: "Pages", transfers: "Transfers", site: "Site", new: "New transfer" },
   skip: "Skip to the content",
   login: {
-    heading: "Log in",
+    heading: "Log in to dray",
     label: "Token",
     hint:
-      "Paste a token for this endpoint. The page keeps the token in memory only: after a reload " +
-      "you paste it again.",
+      "Paste a token for this endpoint. An administrator of the endpoint can make a token for you." +
+      " The page keeps the token in memory only, so you paste it again after a reload.",
     submit: "Log in",
     busy: "Checking the token",
     expired: "The endpoint no longer accepts the token. Log in with a new token.",
     ended: "Your session has ended. Log in again to return to this page.",
-    loggedOut: "You are logged out of this endpoint. The provider may still know your login.",
+    loggedOut: "You are logged out of this endpoint. At the provider you may still be logged in.",
     with: (provider: string) => `Log in with ${provider}`,
     orToken: "Or use a token",
   },
@@ -215,7 +113,7 @@ export const text = {
   connection: {
     live: "Live",
     connecting: "Connecting",
-    lost: "The connection is lost. The numbers below are old. The page is reconnecting.",
+    lost: "The connection is lost. The numbers below are old. The page connects again by itself.",
   },
   list: {
     heading: "Transfers",
@@ -249,15 +147,17 @@ export const text = {
     sources: (first: string, more: number) => (more > 0 ? `${first} and ${more} more` : first),
   },
   incoming: {
-    heading: "Sessions that other endpoints started",
+    heading: "Transfers that other endpoints control",
     columns: ["Direction", "Other endpoint", "Root", "Files", "Data", "Rate", "Owner"],
     incoming: "incoming",
     outgoing: "outgoing",
     into: (roots: string) => `into ${roots}`,
     from: (roots: string) => `from ${roots}`,
     hint:
-      "The other endpoint controls these sessions. Its console shows their promises, failures " +
-      "and ends.",
+      "The other endpoint has started these transfers. Use its console to see their promises and " +
+      "failures, and to change them.",
+    /** Several known endpoints have the address. */
+    oneOf: (names: string[], address: string) => `${names.join(" or ")} (${address})`,
   },
   show: {
     back: "All transfers",
@@ -276,11 +176,13 @@ export const text = {
     late: "The transfer was not done before its deadline.",
     passed: "The deadline has passed.",
     cancelledBefore: "The transfer was cancelled, so its deadline no longer applies.",
-    willBeLate: "At the current rate, the transfer will end after its deadline.",
+    willBeLate: "At this rate, the transfer will miss its deadline.",
     promiseUnknown:
-      "The endpoint decides about the promise again when the other endpoint answers.",
+      "The endpoint has promised the transfer. After the interruption, it decides whether it can " +
+      "keep the promise.",
     expected: "Estimated end",
-    expectedTitle: "At the present rate. A promised transfer may get a higher rate later.",
+    expectedTitle:
+      "The end at the present rate. A promised transfer may get a higher rate later.",
     measuring: "measuring the rate",
     listing: "unknown until all files are listed",
     between: (early: string, late: string) => `${early} at the earliest, ${late} at the latest`,
@@ -313,10 +215,10 @@ export const text = {
     tryingSoon: "The endpoint tries again automatically as soon as it has a free place.",
     giveUp: (tries: number) =>
       `The transfer fails after ${tries === 1 ? "1 try" : `${tries} consecutive tries`} without ` +
-      "new data. Retry then continues from the data that is safe.",
+      "new data. The button Retry then continues from the data that is safe.",
     unreachableRemedy: (other: string) =>
-      `Ask the administrator of ${other} to check that this endpoint runs. Then press Retry: the ` +
-      "transfer continues from the data that is safe.",
+      `Ask the administrator of the endpoint ${other} to check that ${other} runs. Then press ` +
+      "Retry: the transfer continues from the data that is safe.",
     result: "Result",
     meanRate: "Average rate",
     took: "Duration",
@@ -328,7 +230,9 @@ export const text = {
       "does not lose them.",
     of: (part: string, whole: string) => `${part} of ${whole}`,
     sent: "Sent",
-    resumed: "Not sent again",
+    resumed: "Kept from earlier tries",
+    resumedTitle:
+      "These bytes were already safe at the destination, so the transfer does not send them again.",
     rate: "Rate",
     granted: "Permitted rate",
     grantedTitle: (here: string) => `The rate that ${here} lets the transfer use now.`,
@@ -341,9 +245,9 @@ export const text = {
     },
     heat: "Objects by storage target",
     heatHint: (seconds: number) =>
-      `An object is a piece of a file, for example 1 MiB; a storage target is a disk or a server. Each ` +
-      `cell is ${seconds} s of the time since this page was opened. Darker cells have more ` +
-      "objects under way. The colour is the state of the target.",
+      "An object is a piece of a file, for example 1 MiB. A storage target is a disk or a server." +
+      ` Each cell shows ${seconds} s, with the newest at the right. Darker cells have more ` +
+      "objects under way. The colour of a cell is the state of the target.",
     heatColumns: ["Target", "End", "Objects under way", "Now"],
     heatNone: "No session of the transfer uses a storage target now.",
     heatLabel: (name: string, now: number, most: number, state: string) =>
@@ -364,9 +268,10 @@ export const text = {
     ended: "Ended",
     nextTry: "Next try",
     attempt: "Attempts",
-    attemptTitle: "The first start, and each press of Retry.",
+    attemptTitle:
+      "The transfer begins with attempt 1. Each press of Retry begins the next attempt.",
     tries: "Tries in this attempt",
-    triesTitle: "After an interruption, the endpoint tries again automatically.",
+    triesTitle: "After an interruption, the endpoint begins the next try automatically.",
     receipt: "Receipt",
     receiptNumber: (sequence: number, here: string) => `number ${sequence} of ${here}`,
     receiptSave: "Save the receipt",
@@ -388,18 +293,20 @@ export const text = {
     root: "the whole transfer",
     sums: (done: string, files: string, size: string) => `${done} of ${files} files, ${size}`,
     foldersMore: (count: number, shown: string) =>
-      count === 1 ? "including 1 folder without a row" : `including ${shown} folders without a row`,
+      count === 1 ? "includes 1 folder without a row" : `includes ${shown} folders without a row`,
     failed: (count: string, size: string) => `${count} failed (${size})`,
   },
   log: {
     heading: "Object log",
     hint:
-      "The destination logs which parts of unfinished files are safe. After an interruption, only " +
-      "the other parts are sent.",
+      "The destination logs which parts of unfinished files are safe. After an interruption, the " +
+      "transfer sends only the other parts.",
     read: "Read the log",
     again: "Read the log again",
     more: "Show more files",
-    none: "The destination has no log of this transfer: no file is unfinished.",
+    none:
+      "The destination has no log of this transfer: the transfer has not begun, or no file is " +
+      "unfinished.",
     elsewhere: (endpoint: string) =>
       `The log is at ${endpoint}, in the folder .dray-log of the destination. The command ` +
       "`dray log explain` prints the log there.",
@@ -407,7 +314,7 @@ export const text = {
     form: "Form",
     formTitle: "The mechanism and the method by which the destination writes the log.",
     formOf: (log: { form: string; is_async: boolean; has_sums: boolean }) =>
-      `${log.form}, written ${log.is_async ? "by a thread of its own" : "synchronously"}, ` +
+      `${log.form}, written ${log.is_async ? "by a separate thread" : "synchronously"}, ` +
       `${log.has_sums ? "with" : "without"} checksums`,
     holder: "Last written by transfer",
     files: "Unfinished files",
@@ -420,14 +327,14 @@ export const text = {
   site: {
     heading: "Site",
     old: "The numbers below are old, because the last call failed.",
-    cut: (shown: number, all: number) => `The first ${shown} of ${all}.`,
+    cut: (shown: number, all: number) => `Only the first ${shown} of ${all} are shown.`,
     loading: "Loading",
     none: "none",
     roots: {
       heading: "Roots",
       columns: ["Root", "You may", "Space", "Free"],
       rights: { read: "read", write: "write", stage: "stage" },
-      noRights: "nothing in the whole root",
+      noRights: "no right in the whole root",
       used: (part: string, whole: string) => `${part} of ${whole} used`,
       unknown: "unknown",
     },
@@ -474,9 +381,10 @@ export const text = {
       none: "There is no promise that you may see.",
       columns: ["Transfer", "Owner", "Time line", "Deadline", "Planned rate"],
       axis: (last: string) => `The time lines begin now and end ${last}.`,
-      label: (start: string, deadline: string) => `must run from ${start}, due ${deadline}`,
+      label: (start: string, deadline: string) =>
+        `latest start: ${start}; deadline: ${deadline}`,
       late: (cause: string, deadline: string) =>
-        `due ${deadline}, the deadline will be missed; cause: ${cause}`,
+        `deadline: ${deadline}; the deadline will be missed; cause: ${cause}`,
       rateOnly: (rate: string) => `at least ${rate}`,
       hidden: (count: number) =>
         count === 1 ? "1 promise is not shown." : `${count} promises are not shown.`,
@@ -502,7 +410,7 @@ export const text = {
     minutes: "+5 min",
     hour: "+1 h",
     tomorrow: "tomorrow 08:00",
-    none: "none",
+    none: "no deadline",
   },
   copy: {
     heading: "New transfer",
@@ -556,7 +464,9 @@ export const text = {
     },
     clear: "Clear the choice",
     into: (endpoint: string, folder: string) => `The copies go into ${endpoint}: ${folder}`,
-    most: (count: number) => `A transfer has at most ${count} sources. Choose their folder instead.`,
+    as: (name: string) => ` (as ${name})`,
+    most: (count: number) =>
+      `A transfer can have at most ${count} chosen entries. Choose their folder instead.`,
     settings: "Settings",
     rateMax: "Highest rate (MiB/s)",
     expected: "Size of the folders (GiB)",
@@ -564,9 +474,9 @@ export const text = {
     sizeNeeded:
       "The endpoint promises a deadline only if it knows the size. Enter the size of the folders.",
     rateNeeded:
-      "The endpoint promises no deadlines, because its administrator has set no rate. You can start " +
-      "the transfer; the page of the transfer shows its estimated end.",
-    bestEffort: "Start now, although the deadline cannot be promised",
+      "The endpoint promises no deadlines, because its administrator has not set its rate. You " +
+      "can start the transfer; the page of the transfer shows its estimated end.",
+    bestEffort: "Start even if the endpoint cannot promise the deadline",
     chooseFirst: "Choose at least one file or folder at the source.",
     connectFirst: "Connect to the other endpoint.",
     counting: "Counting the files",
@@ -583,6 +493,8 @@ export const text = {
     pause: "Pause",
     resume: "Resume",
     retry: "Retry",
+    /** The same for a transfer that is done. */
+    again: "Run again",
     cancel: "Cancel the transfer",
     cancelQuestion: (route: string) => `Cancel the transfer ${route}?`,
     cancelKeeps:
@@ -590,20 +502,20 @@ export const text = {
     purge: "Also remove the partial data",
     cancelConfirm: "Cancel the transfer",
     cancelBack: "Go back",
-    priority: "Priority (0 to 9)",
+    priority: "Priority (0 to 9, 9 first)",
     rateMax: "Highest rate (MiB/s)",
     rateHint: "empty: no limit",
     change: "Change",
     changed: "The endpoint has accepted the change.",
-    nothing: "You have changed nothing.",
+    nothing: "No field has changed.",
     offer: (when: string) => `The earliest deadline that the endpoint can promise is ${when}.`,
     needs: (needed: string, available: string) =>
       `The request needs ${needed}; the endpoint can promise ${available}.`,
     accept: "Use this deadline",
   },
   failed: {
-    unreachable: "The endpoint does not answer.",
-    unreachableRemedy: "Check the connection. The page tries again automatically.",
+    unreachable: "The endpoint of this page does not answer.",
+    unreachableRemedy: "Check your network connection. The page tries again automatically.",
   },
   time: {
     now: "now",

@@ -9,7 +9,7 @@ import { FilesUnderWay } from "./files";
 import { absolute, bytes, count, rate, relative } from "./format";
 import { Heat } from "./heat";
 import { ObjectLog } from "./log";
-import { useNow, useStore } from "./hooks";
+import { useNewest, useNow, useStore } from "./hooks";
 import { labelOf, routeOf, type Names } from "./names";
 import { Alert, ErrorText, Fact, Mark, Name, Progress, Section, When } from "./parts";
 import { Movement, remedyOf } from "./progress";
@@ -55,7 +55,11 @@ function Promised({ of, now }: { of: Transfer; now: number }): JSX.Element | nul
               : text.show.late}
         </p>
       ) : (
-        <p>{(of.promised ? text.show.kept : text.show.notPromised)(deadline != null)}</p>
+        <p>
+          {isBroken && of.promised
+            ? text.show.promiseUnknown
+            : (of.promised ? text.show.kept : text.show.notPromised)(deadline != null)}
+        </p>
       )}
       {!hasEnded && (verdict === "late" || verdict === "missed") && (
         <p class="bad" role="alert">
@@ -89,7 +93,6 @@ function Promised({ of, now }: { of: Transfer; now: number }): JSX.Element | nul
           </Fact>
         )}
       </dl>
-      {isBroken && of.promised && <p>{text.show.promiseUnknown}</p>}
       {!isBroken && of.rate.planned !== null && (
         <p>{text.show.planned(rate(of.rate.planned))}</p>
       )}
@@ -101,7 +104,7 @@ function Promised({ of, now }: { of: Transfer; now: number }): JSX.Element | nul
 function Counters({ of, here }: { of: Transfer; here: string }): JSX.Element {
   const { files } = of;
   return (
-    <Section title={text.show.progress}>
+    <Section title={text.show.progress} kind="counters">
       <Progress of={of} />
       <dl>
         <Fact name={text.show.bytes} title={text.show.bytesTitle}>
@@ -113,7 +116,11 @@ function Counters({ of, here }: { of: Transfer; here: string }): JSX.Element {
           {files.skipped > 0 && <>, {text.show.filesSkipped(count(files.skipped))}</>}
         </Fact>
         <Fact name={text.show.sent}>{bytes(of.bytes.sent)}</Fact>
-        {of.bytes.resumed > 0 && <Fact name={text.show.resumed}>{bytes(of.bytes.resumed)}</Fact>}
+        {of.bytes.resumed > 0 && (
+          <Fact name={text.show.resumed} title={text.show.resumedTitle}>
+            {bytes(of.bytes.resumed)}
+          </Fact>
+        )}
         {isLive(of.state) && <Fact name={text.show.rate}>{rate(of.rate.now)}</Fact>}
         {of.state === "active" && (
           <Fact name={text.show.granted} title={text.show.grantedTitle(here)}>
@@ -136,10 +143,12 @@ function Failures({ api, of, names }: FailuresProps): JSX.Element {
   const [read, setRead] = useState<PathError[] | null>(null);
   const [cursor, setCursor] = useState<string | null>(null);
   const [error, setError] = useState<CallError | null>(null);
+  const begin = useNewest(`${of.id} ${of.attempt}`);
   // A new attempt has other failures.
   useEffect(() => {
     setRead(null);
     setCursor(null);
+    setError(null);
   }, [of.attempt]);
   const failures = read ?? of.failures;
   // The page shows the cause of an interruption above.
@@ -147,14 +156,16 @@ function Failures({ api, of, names }: FailuresProps): JSX.Element {
   const hasMore = cursor !== null || of.files.failed > failures.length;
 
   async function more(): Promise<void> {
+    const isWanted = begin();
     try {
       // Without a cursor, read all failures again: there are new ones.
       const [found, next] = await api.failures(of.id, cursor);
+      if (!isWanted()) return;
       setRead([...(cursor === null ? [] : (read ?? [])), ...found]);
       setCursor(next);
       setError(null);
     } catch (failed) {
-      setError(asCallError(failed));
+      if (isWanted()) setError(asCallError(failed));
     }
   }
 
@@ -361,7 +372,7 @@ export function Show({ api, store, names, tries, id, expired }: Props): JSX.Elem
         <a href="#/">{text.show.back}</a>
       </p>
       <h1>
-        {transfer ? <Title of={transfer} names={names} /> : <bdi>{id}</bdi>}
+        {transfer ? <Title of={transfer} names={names} /> : <Name of={id} />}
       </h1>
       {error?.code === 404 ? <p>{text.show.missing}</p> : <Alert error={error} />}
       {transfer && (
