@@ -73,7 +73,7 @@ def test_the_pictures_of_the_manual_are_made_and_small(
     with site.client() as client:
         submit(client, site)
         log_in(chromium, site, subject="root")
-        chromium.resize(1100, 510)
+        chromium.resize(1280, 510)
         chromium.wait("document.querySelectorAll('.row:not(.head)').length === 6")
         chromium.wait("/[1-9][.\\d]* MiB\\/s/.test(document.body.innerText)")
         chromium.screenshot(folder / "transfers.png")
