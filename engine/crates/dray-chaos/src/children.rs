@@ -2,11 +2,12 @@
 //!
 //! Each program runs in a process group of its own. A signal goes to the whole group, so it also
 //! reaches the program behind a wrapper such as `env` or `sh -c`. Ctrl-C on a terminal reaches only
-//! `dray chaos`, which then kills the groups.
+//! `dray chaos`, which then kills the groups. If the first process of a group ends, the others are
+//! killed too: a program whose wrapper has ended must not outlive the run.
 
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -102,10 +103,15 @@ impl Children {
         }
     }
 
-    /// Returns the exit status of a process that has ended, once.
+    /// Returns the exit status of a process that has ended, once. Kills the rest of its group.
     pub(crate) fn ended(&self, id: ChildId) -> Option<ExitStatus> {
         let mut state = self.state.lock_unpoisoned();
-        let status = state.running.get_mut(&id.0)?.try_wait().ok().flatten()?;
+        let child = state.running.get_mut(&id.0)?;
+        if has_ended(child) {
+            // The process is not reaped yet, so no other group can have its number.
+            send(child, Signal::KILL);
+        }
+        let status = child.try_wait().ok().flatten()?;
         state.running.remove(&id.0);
         Some(status)
     }
@@ -150,9 +156,18 @@ pub(crate) fn stopped() -> Error {
         .remedy("run the plan again with the printed seed")
 }
 
+fn pid(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+}
+
+/// Returns true if a process has ended. The process is not reaped.
+fn has_ended(child: &Child) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    pid(child).is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_))))
+}
+
 fn send(child: &Child, signal: Signal) {
-    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    if let Some(group) = group {
+    if let Some(group) = pid(child) {
         // An error means that the process has ended but was not reaped.
         let _ = kill_process_group(group, signal);
     }
@@ -182,6 +197,31 @@ mod tests {
         ["sh", "-c", text].map(str::to_owned).to_vec()
     }
 
+    const WAIT: Duration = Duration::from_secs(10);
+
+    /// Returns the number of the process behind a shell, which prints it.
+    fn behind(output: &Output) -> Pid {
+        let until = Instant::now() + WAIT;
+        loop {
+            let text = std::fs::read_to_string(&output.out).expect("readable");
+            if let Some(number) = text.strip_suffix('\n') {
+                return number.parse().ok().and_then(Pid::from_raw).expect("a pid");
+            }
+            assert!(Instant::now() < until, "the shell did not start");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Fails if the process behind a shell does not end.
+    fn await_end(behind: Pid) {
+        let until = Instant::now() + WAIT;
+        // The shell was the parent, so the init process reaps the program behind it.
+        while test_kill_process(behind).is_ok() && !is_zombie(behind) {
+            assert!(Instant::now() < until, "the program behind the shell lives");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     #[test]
     fn close_kills_the_whole_group_of_a_wrapper_and_refuses_new_processes() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -189,23 +229,29 @@ mod tests {
         let children = Children::default();
         let command = words("sleep 600 & echo $!; wait");
         children.start(&command, &output).expect("started");
-        let until = Instant::now() + Duration::from_secs(10);
-        let behind = loop {
-            let text = std::fs::read_to_string(&output.out).expect("readable");
-            if let Some(number) = text.strip_suffix('\n') {
-                break number.parse().ok().and_then(Pid::from_raw).expect("a pid");
-            }
-            assert!(Instant::now() < until, "the shell did not start");
-            std::thread::sleep(Duration::from_millis(5));
-        };
+        let behind = behind(&output);
         assert!(test_kill_process(behind).is_ok());
         children.close();
-        // The shell was the parent, so the init process reaps the program behind it.
-        while test_kill_process(behind).is_ok() && !is_zombie(behind) {
-            assert!(Instant::now() < until, "the program behind the shell lives");
+        await_end(behind);
+        assert!(children.start(&words("true"), &output).is_err());
+    }
+
+    #[test]
+    fn the_program_behind_a_wrapper_that_has_ended_is_killed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let output = Output::new(folder.path(), "a");
+        let children = Children::default();
+        let id = children
+            .start(&words("sleep 600 & echo $!"), &output)
+            .expect("started");
+        let behind = behind(&output);
+        assert!(test_kill_process(behind).is_ok());
+        let until = Instant::now() + WAIT;
+        while children.ended(id).is_none() {
+            assert!(Instant::now() < until, "the shell did not end");
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert!(children.start(&words("true"), &output).is_err());
+        await_end(behind);
     }
 
     fn is_zombie(pid: Pid) -> bool {
