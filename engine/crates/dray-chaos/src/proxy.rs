@@ -24,6 +24,9 @@ const PIECE_BYTES: usize = 1 << 16;
 /// Maximum time for which a piece waits for the next one, to change places with it.
 const SWAP_WAIT: Duration = Duration::from_millis(100);
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Pause after the system has refused a connection. The reason may last, such as too many open
+/// files.
+const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 
 /// A running proxy.
 pub(crate) struct Proxy {
@@ -99,7 +102,7 @@ impl Proxy {
         let own = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("chaos-proxy".to_owned());
         thread
-            .spawn(move || accept(&own, &listener))
+            .spawn(move || accept(&own, listener.incoming()))
             .map_err(failed)?;
         Ok(Self { shared, address })
     }
@@ -143,13 +146,16 @@ impl Drop for Proxy {
     }
 }
 
-fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
-    for dialler in listener.incoming() {
+fn accept(shared: &Arc<Shared>, diallers: impl Iterator<Item = std::io::Result<TcpStream>>) {
+    for dialler in diallers {
         if shared.is_closed.load(Ordering::Relaxed) {
             return;
         }
+        let Ok(dialler) = dialler else {
+            std::thread::sleep(REFUSED_PAUSE);
+            continue;
+        };
         // If the endpoint does not listen, the dialler sees a closed connection.
-        let Ok(dialler) = dialler else { continue };
         let Ok(listener) = TcpStream::connect_timeout(&shared.upstream, CONNECT_MAX) else {
             continue;
         };

@@ -125,6 +125,20 @@ fn pieces_wait_for_the_length_of_the_fault() {
 }
 
 #[test]
+fn a_refused_connection_does_not_keep_the_processor_busy() {
+    let scene = scene();
+    let until = Instant::now() + super::REFUSED_PAUSE * 4;
+    let mut refused = 0;
+    let errors = std::iter::from_fn(|| {
+        refused += 1;
+        let error = std::io::Error::from(rustix::io::Errno::MFILE);
+        (Instant::now() < until).then_some(Err(error))
+    });
+    super::accept(&scene.proxy.shared, errors);
+    assert!((2..=6).contains(&refused), "{refused} calls in 200 ms");
+}
+
+#[test]
 fn a_cut_ends_both_sides() {
     let mut scene = scene();
     scene.send(&[b"ab"]);
