@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import threading
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from integration.harness import tree
+from integration.harness.chaos import (
+    BROKEN,
+    HOLDS,
+    LARGE_BYTES,
+    NO_VERDICT,
+    STOPPED,
+    USAGE,
+    Scene,
+    is_free,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from integration.harness.program import Bench, Ended, Process
+    from integration.harness.program import Bench
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(300)]
 
-HOLDS, BROKEN, USAGE, NO_VERDICT, _, STOPPED = range(6)
 SEED = int(os.environ.get("DRAY_SEED", "29"))
-LARGE_BYTES = 24 * tree.MIB
-RATE = "8MiB"
 
 #: Each fault of processes and connections, in the order of moments. The programs need some seconds
 #: to recover from some of them.
@@ -41,90 +46,6 @@ PROCESS_FAULTS = (
     {"kind": "reorder", "at": "60%"},
     {"kind": "duplicate", "at": "70%"},
 )
-
-
-def free_address() -> str:
-    """Return an address of this host that no program uses."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
-
-
-@dataclass
-class Scene:
-    """A source, a destination and a plan for a copy through ``dray serve``."""
-
-    bench: Bench
-    push: bool = True
-    rate: str = RATE
-    source: Path = field(init=False)
-    sink: Path = field(init=False)
-    address: str = field(default_factory=free_address)
-
-    def __post_init__(self) -> None:
-        """Make a tree of two large and some small files."""
-        self.source = self.bench.folder / "source"
-        tree.make_tree(self.source, 60, seed=SEED)
-        for number in range(2):
-            tree.make_file(self.source / f"large{number}", LARGE_BYTES, seed=number)
-        self.sink = self.bench.folder / "sink" / "copy"
-        self.sink.mkdir(parents=True)
-
-    def plan(self, *faults: dict[str, Any], head: str = "", tail: str = "") -> Path:
-        """Write a plan with these faults."""
-        served = self.sink.parent if self.push else self.bench.folder
-        far = "dray://{end}/"
-        ends = [f"{self.source}/", far + "copy"] if self.push else [f"{far}source/", str(self.sink)]
-        pool = ["--pool", "32MiB", "--token-file", str(self.bench.token)]
-        copy = ["dray", "cp", "-r", "--rate", self.rate, *pool, "--peer-key", "{end.key}", *ends]
-        serve = ["dray", "serve", "--root", str(served), "--listen", self.address, *pool]
-        serve += ["--identity", "{folder}/identity"]
-        tables: list[tuple[str, dict[str, Any]]] = [
-            ("[copy]", {"source": str(self.source), "destination": str(self.sink)}),
-            ("", {"command": copy}),
-            ("[[endpoint]]", {"name": "end", "command": serve, "address": self.address}),
-            *(("[[fault]]", fault) for fault in faults),
-        ]
-        lines = [head]
-        for title, entries in tables:
-            lines += [title, *(f"{key} = {json.dumps(value)}" for key, value in entries.items())]
-        path = self.bench.folder / "plan.toml"
-        path.write_text("\n".join([*lines, tail, ""]), encoding="utf-8")
-        return path
-
-    def start(self, plan: Path, *words: str) -> Process:
-        """Start ``dray chaos`` with its temporary files in the folder of the test."""
-        env = {"TMPDIR": str(self.bench.folder)}
-        return self.bench.start("chaos", "--json", *words, plan, name="chaos", env=env)
-
-    def run(self, plan: Path, *words: str) -> Ended:
-        """Run ``dray chaos``, and wait until it has ended."""
-        return self.start(plan, *words).wait(280)
-
-    def check_holds(self, ended: Ended, faults: int) -> dict[str, Any]:
-        """Check the verdict with other tools than those of ``dray chaos``."""
-        verdict = ended.expect(HOLDS).report
-        assert verdict["verdict"] == "holds"
-        assert [fault for fault in verdict["faults"] if fault["injections"] == 0] == []
-        assert len(verdict["faults"]) == faults
-        assert verdict["sent_again"]["measured_by"] == "proxy"
-        assert tree.differences(files(self.source), files(self.sink)) == []
-        assert tree.leftovers(self.sink) == []
-        assert verdict["folder"] is None
-        assert list(self.bench.folder.glob("dray-chaos-*")) == []
-        assert is_free(self.address), "an endpoint is still running"
-        return verdict
-
-
-def files(top: Path) -> dict[bytes, tree.Entry]:
-    """Describe the files of a tree, without its folders."""
-    return {path: entry for path, entry in tree.describe(top).items() if entry.kind == "file"}
-
-
-def is_free(address: str) -> bool:
-    """Return whether no program accepts connections at an address."""
-    host, _, port = address.rpartition(":")
-    with socket.socket() as client:
-        return client.connect_ex((host, int(port))) != 0
 
 
 @pytest.mark.parametrize(
