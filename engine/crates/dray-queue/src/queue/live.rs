@@ -80,6 +80,12 @@ impl Counters {
         let brought = base.files.done.saturating_sub(base.files.adopted);
         let adopted = self.files.adopted.saturating_sub(brought);
         self.files.adopted = adopted.max(base.files.adopted);
+        // With `overwrite: never`, a session skips such a file. For the attempt, the file is done.
+        let skipped = self.files.skipped.saturating_sub(brought);
+        let skipped = skipped.max(base.files.skipped);
+        let found = self.files.skipped.saturating_sub(skipped);
+        self.files.done = self.files.done.saturating_add(found);
+        self.files.skipped = skipped;
         // Until a session has inspected all files, it has not found all durable data of the earlier
         // sessions again. `settled` drops these maxima.
         self.bytes.listed = self.bytes.listed.max(base.bytes.listed);
@@ -96,10 +102,13 @@ impl Counters {
 
     /// Returns the counters of the attempt after `session`, which processed all files. The numbers
     /// of listed, complete and durable data are those of this session alone: the session may have
-    /// found that data is lost which an earlier session reported as durable.
+    /// found that data is lost which an earlier session reported as durable. Files that the session
+    /// skipped, because an earlier session of the attempt published them, count as complete.
     fn settled(mut self, session: &Self) -> Self {
+        let brought = session.files.skipped.saturating_sub(self.files.skipped);
         (self.bytes.listed, self.bytes.durable) = (session.bytes.listed, session.bytes.durable);
-        (self.files.listed, self.files.done) = (session.files.listed, session.files.done);
+        self.files.listed = session.files.listed;
+        self.files.done = session.files.done.saturating_add(brought);
         self
     }
 }

@@ -244,6 +244,38 @@ fn the_last_session_decides_the_durable_bytes_of_an_ended_attempt() {
 }
 
 #[test]
+fn files_of_an_earlier_session_that_are_skipped_count_as_done() {
+    let queue = queue();
+    let alice = actor("alice");
+    queue.submit(by("alice", request("t"))).expect("taken");
+    // One file exists before the attempt, and `overwrite: never` skips it.
+    let session = |listing_done: bool, done: u64, skipped: u64| {
+        let mut counters = Counters::default();
+        (counters.files.listed, counters.files.listing_done) = (6, listing_done);
+        (counters.files.done, counters.files.skipped) = (done, skipped);
+        counters
+    };
+    let files = || {
+        let shown = queue.show(&alice, "t").expect("there").files;
+        (shown.done, shown.skipped)
+    };
+    begin(&queue, "t");
+    queue.progress(&id("t"), &session(false, 3, 1));
+    queue.ended(&id("t"), Ending::Stopped).expect("ended");
+    begin(&queue, "t");
+    queue.progress(&id("t"), &session(false, 0, 2));
+    assert_eq!(files(), (3, 1));
+    queue.progress(&id("t"), &session(false, 1, 4));
+    assert_eq!(files(), (4, 1));
+    queue.ended(&id("t"), Ending::Stopped).expect("ended");
+    begin(&queue, "t");
+    queue.progress(&id("t"), &session(true, 1, 5));
+    assert_eq!(files(), (5, 1));
+    queue.ended(&id("t"), Ending::Done).expect("ended");
+    assert_eq!(files(), (5, 1));
+}
+
+#[test]
 fn bytes_that_were_lost_and_sent_again_count_as_sent_again() {
     let queue = queue();
     queue.submit(by("alice", request("t"))).expect("taken");
