@@ -117,6 +117,7 @@ pub struct Disk {
     durable_names: BTreeMap<RelPath, Node>,
     journals: BTreeMap<RelPath, Vec<(u64, NameChange)>>,
     sequence: u64,
+    modifications: u64,
     next_inode: u64,
     /// Number of changes until the power fails. `None` if no power failure is planned.
     pub fuse: Option<u32>,
@@ -200,12 +201,26 @@ impl Disk {
         self.sequence
     }
 
+    /// Starts a change of content or names. A sync is no such change.
+    fn modify(&mut self) -> Result<u64> {
+        let sequence = self.change()?;
+        self.modifications += 1;
+        Ok(sequence)
+    }
+
+    /// Returns the number of changes of content and names so far. Syncs do not count, because they
+    /// change no data.
+    #[must_use]
+    pub const fn modifications(&self) -> u64 {
+        self.modifications
+    }
+
     /// Creates an inode without a name.
     ///
     /// # Errors
     /// After a power failure.
     pub fn create(&mut self) -> Result<u64> {
-        self.change()?;
+        self.modify()?;
         self.next_inode += 1;
         self.inodes.insert(self.next_inode, Inode::default());
         Ok(self.next_inode)
@@ -240,7 +255,7 @@ impl Disk {
     }
 
     fn put(&mut self, inode: u64, change: Change) -> Result<()> {
-        let sequence = self.change()?;
+        let sequence = self.modify()?;
         if let Some(inode) = self.inodes.get_mut(&inode) {
             apply(&mut inode.cache, &change, usize::MAX);
             inode.waiting.push((sequence, change));
@@ -343,7 +358,7 @@ impl Disk {
     }
 
     fn name(&mut self, folder: &RelPath, change: NameChange) -> Result<()> {
-        let sequence = self.change()?;
+        let sequence = self.modify()?;
         apply_name(&mut self.names, change.clone());
         let journal = self.journals.entry(folder.clone()).or_default();
         journal.push((sequence, change));

@@ -170,7 +170,7 @@ impl World {
             }
             _ => {}
         }
-        let before = self.disk.borrow().now();
+        let before = self.disk.borrow().modifications();
         let fenced = self.sessions[at].host.is_fenced();
         let phase = self.sessions[at].phase();
         // A fault counts for the phase to which its effect belongs.
@@ -181,7 +181,7 @@ impl World {
             _ => phase,
         };
         let input = self.perform(at, effect, until, phase);
-        let after = self.disk.borrow().now();
+        let after = self.disk.borrow().modifications();
         if fenced && after > before {
             let what = format!("session {at} wrote without the lease");
             self.violate("two_holders_never_both_write", what);

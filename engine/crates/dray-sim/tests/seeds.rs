@@ -4,7 +4,8 @@
 use dray_session::mutants::Mutant as MachineMutant;
 use dray_sim::faults::{Coverage, FAULTS_MIN};
 use dray_sim::mutants::Mutant;
-use dray_sim::run_seed;
+use dray_sim::world::RunOptions;
+use dray_sim::{run_seed, run_seed_with};
 
 /// Number of seeds. A debug build runs a quick set. A release build runs the full set, in which
 /// every possible combination of fault and phase must occur.
@@ -32,6 +33,21 @@ fn no_promise_is_broken() {
     println!("{}", coverage.table());
     if SEEDS >= 2000 {
         assert_eq!(coverage.missing(HITS_MIN), [], "cells of the table");
+    }
+}
+
+/// Seeds of runs with ten faults that broke a promise before a correction.
+const CORRECTED: [u64; 5] = [1661, 5316, 7169, 9567, 9836];
+
+#[test]
+fn corrected_seeds_break_no_promise() {
+    let options = RunOptions {
+        faults: Some(10),
+        ..RunOptions::default()
+    };
+    for seed in CORRECTED {
+        let violation = run_seed_with(seed, &options).violation;
+        assert_eq!(violation, None, "seed {seed}");
     }
 }
 

@@ -187,6 +187,9 @@ impl SinkHost {
 
     /// Records in the log that a write or a sync of a partial file has failed.
     pub fn note_doubtful(&mut self, number: FileNumber) {
+        if self.check_lease().is_err() {
+            return;
+        }
         if let Some(log) = &mut self.log {
             let _ = log.file_doubtful(number).and_then(|()| log.commit());
         }
