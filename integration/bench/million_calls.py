@@ -80,7 +80,7 @@ def calls(trace: Path) -> Iterator[Call]:
 
 @dataclass
 class Calls:
-    """What the calls of a process show."""
+    """Times, ranges and counts from the calls of a process."""
 
     #: Start of the process, first read of a source file, and first data on the network, in seconds
     #: since the epoch.
