@@ -1,5 +1,6 @@
 //! The file operations that a log needs.
 
+use crate::record::Tenure;
 use dray_core::{End, Error, ErrorKind, Result};
 
 /// Use of a part log that [`LogFile::open_part`] opens.
@@ -32,8 +33,22 @@ pub trait LogFile {
     /// Errors of the storage.
     fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
+    /// Returns true if the holder that wrote `tenure` still holds the lease of this log. The writer
+    /// calls this method before it removes records after a failed append or a failed sync: the call
+    /// may have taken long, and another holder may have appended records since then.
+    ///
+    /// The default is for a file that only one process can use.
+    ///
+    /// # Errors
+    /// Errors of the storage. The writer then removes no records.
+    fn is_held(&mut self, tenure: &Tenure) -> Result<bool> {
+        let _ = tenure;
+        Ok(true)
+    }
+
     /// Writes all of `bytes` at the end of the file. After an error, a part of `bytes` may be in
-    /// the file. The log then truncates the file, except after [`ErrorKind::LeaseLost`].
+    /// the file. The log then truncates the file, except after [`ErrorKind::LeaseLost`] and if
+    /// [`Self::is_held`] does not return true.
     ///
     /// # Errors
     /// Errors of the storage, most often [`ErrorKind::NoSpace`]. [`ErrorKind::LeaseLost`] if another
@@ -131,6 +146,9 @@ impl<F: LogFile + ?Sized> LogFile for Box<F> {
     }
     fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         (**self).read_at(offset, buffer)
+    }
+    fn is_held(&mut self, tenure: &Tenure) -> Result<bool> {
+        (**self).is_held(tenure)
     }
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         (**self).append(bytes)

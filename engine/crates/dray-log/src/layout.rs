@@ -100,6 +100,13 @@ pub fn log_of(file: &Name) -> Option<Name> {
     Name::new(&[hex, b".log"].concat()).ok()
 }
 
+/// Returns the name of the lease of the log to which a file in the log folder belongs. See
+/// [`log_of`].
+#[must_use]
+pub fn lease_beside(file: &Name) -> Option<Name> {
+    lease_of_log(&log_of(file)?)
+}
+
 /// Returns the name of the part log with the number `part` of the log named `log`; `None` if `log`
 /// is not the name of a log.
 #[must_use]

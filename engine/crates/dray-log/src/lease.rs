@@ -11,7 +11,7 @@
 
 use crate::frame::crc;
 use crate::input::Input;
-use crate::record::{BootId, TEXT_BYTES_MAX};
+use crate::record::{BootId, TEXT_BYTES_MAX, Tenure};
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 
 /// First bytes of a slot.
@@ -219,6 +219,15 @@ pub fn next_epoch(lease: Option<&LeaseRecord>, log_epoch: Option<u64>) -> Result
 #[must_use]
 pub fn is_fenced(mine: &LeaseRecord, found: Option<&LeaseRecord>) -> bool {
     found != Some(mine)
+}
+
+/// Returns true if `found`, the record in the lease file, is of the holder that wrote `tenure` to
+/// the log. Each holder has a higher epoch than the holders before. Two processes that took the
+/// lease with the same epoch, because they could not see each other's lock, run on different hosts
+/// and have different boot ids.
+#[must_use]
+pub fn is_of(found: Option<&LeaseRecord>, tenure: &Tenure) -> bool {
+    found.is_some_and(|found| found.epoch == tenure.epoch && found.boot_id == tenure.boot_id)
 }
 
 /// Returns the error of a fenced holder.

@@ -19,6 +19,7 @@ use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
 use group::Pending;
 use parts::Parts;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Maximum number of pending ranges. If there are more, the log writes them before the commit. A
 /// sync group of 64 MiB in objects of 4 KiB has this many ranges.
@@ -38,6 +39,9 @@ pub struct UniversalLog<F> {
     pub(crate) length: u64,
     /// Offset before which all bytes are certainly durable.
     durable: u64,
+    /// Offset before which all bytes were synced when the log was resumed. A `Commit` does not
+    /// contain this offset: `durable` grows with the commits of this holder only.
+    synced: u64,
     pending: Pending,
     /// Final and partial paths of files whose end is not committed.
     ending: BTreeSet<RelPath>,
@@ -79,6 +83,7 @@ impl<F: LogFile> UniversalLog<F> {
             first,
             length,
             durable: length,
+            synced: 0,
             pending: Pending::default(),
             ending: BTreeSet::new(),
             must_sync: false,
@@ -94,7 +99,13 @@ impl<F: LogFile> UniversalLog<F> {
     /// # Errors
     /// [`ErrorKind::LeaseLost`] if the epoch is not higher than all epochs in the log, or the file
     /// has changed since the recovery; errors of the storage.
-    pub fn resume(mut file: F, recovery: Recovery, tenure: Tenure) -> Result<Self> {
+    pub fn resume(file: F, recovery: Recovery, tenure: Tenure) -> Result<Self> {
+        Self::resume_synced(file, recovery, tenure, 0)
+    }
+
+    /// Resumes a log like [`Self::resume`]. The caller has synced the first `synced` bytes of the
+    /// log, so a failed sync does not remove the records in them.
+    fn resume_synced(mut file: F, recovery: Recovery, tenure: Tenure, synced: u64) -> Result<Self> {
         check_tenure(&tenure)?;
         let lost = |why: String| {
             Err(Error::new(
@@ -120,7 +131,8 @@ impl<F: LogFile> UniversalLog<F> {
             // appear again after the new records.
             file.truncate(recovery.end)?;
             if let Err(error) = file.sync() {
-                let _ = forget_after_failed_sync(&mut file, recovery.end, recovery.durable);
+                let kept = recovery.durable.max(synced);
+                let _ = forget_unsynced(&mut file, &tenure, kept..recovery.end);
                 return Err(error);
             }
         }
@@ -146,6 +158,7 @@ impl<F: LogFile> UniversalLog<F> {
             } else {
                 recovery.durable
             },
+            synced,
             pending: Pending::default(),
             ending: BTreeSet::new(),
             must_sync: false,
@@ -256,6 +269,7 @@ impl<F: LogFile> UniversalLog<F> {
         self.first = crate::frame::PRELUDE_BYTES + header_stride(&header);
         self.header = header;
         self.durable = self.length;
+        self.synced = 0;
         self.must_sync = false;
         Ok(())
     }
@@ -276,10 +290,11 @@ impl<F: LogFile> UniversalLog<F> {
     /// files.
     fn give_up_after_failed_sync(&mut self) {
         self.is_given_up = true;
-        if !forget_after_failed_sync(&mut self.file, self.length, self.durable) {
+        let kept = self.durable.max(self.synced);
+        if !forget_unsynced(&mut self.file, &self.tenure, kept..self.length) {
             return;
         }
-        self.length = self.durable;
+        self.length = kept;
         let doubtful = self.files.by_number();
         let doubtful = doubtful.filter(|(_, (_, file))| file.is_doubtful);
         let marks = doubtful.map(|(number, _)| Record::FileDoubtful(number));
@@ -359,8 +374,8 @@ impl<F: LogFile> UniversalLog<F> {
         }
         let group = self.encode(is_commit);
         if let Err(error) = self.file.append(&group.bytes) {
-            if error.kind == ErrorKind::LeaseLost {
-                // The log has records of another process. Do not truncate them.
+            if error.kind == ErrorKind::LeaseLost || !holds(&mut self.file, &self.tenure) {
+                // The log may have records of another process. Do not truncate them.
                 self.is_given_up = true;
                 return Err(error);
             }
@@ -382,18 +397,26 @@ impl<F: LogFile> UniversalLog<F> {
     }
 }
 
-/// Truncates a log of `written` bytes to its first `durable` bytes after a failed sync. The storage
-/// may have lost the other bytes although the page cache still has them, and a later sync would not
-/// report the loss again. So no later run may trust them.
+/// Removes the records at the offsets `unsynced` from the end of a log after a failed sync. The
+/// storage may have lost these bytes although the page cache still has them, and a later sync would
+/// not report the loss again. So no later run may trust them.
 ///
-/// A log of another length has records of another process, which took the log over during the sync.
-/// Such a log stays unchanged.
+/// The sync may have taken long. If another process has taken the lease, or the log has another
+/// length, the log has records of this process and stays unchanged. A process that takes the lease
+/// after this check waits before it appends, as before every other write.
 ///
-/// Returns true if the log was truncated.
-fn forget_after_failed_sync<F: LogFile>(file: &mut F, written: u64, durable: u64) -> bool {
-    let is_ours = durable < written && file.length().is_ok_and(|length| length == written);
+/// Returns true if the records were removed.
+fn forget_unsynced<F: LogFile>(file: &mut F, tenure: &Tenure, unsynced: Range<u64>) -> bool {
+    let is_ours = !unsynced.is_empty()
+        && file.length().is_ok_and(|length| length == unsynced.end)
+        && holds(file, tenure);
     // Ignore errors: the writer ends in any case, and reports the error of the sync.
-    is_ours && file.truncate(durable).is_ok()
+    is_ours && file.truncate(unsynced.start).is_ok()
+}
+
+/// Returns true if the holder with this tenure certainly holds the lease of a log.
+fn holds<F: LogFile>(file: &mut F, tenure: &Tenure) -> bool {
+    file.is_held(tenure).unwrap_or(false)
 }
 
 fn header_stride(header: &Header) -> u64 {

@@ -7,7 +7,9 @@ use common::medium::{Key, Medium};
 use common::{header, tenure};
 use dray_core::options::Durability;
 use dray_core::{ByteRange, LogForm, Sums};
-use dray_log::{FileNumber, ObjectLog, Recovery, UniversalLog, recover};
+use dray_log::{
+    FileNumber, LeaseRecord, LockKind, ObjectLog, Recovery, UniversalLog, lease, recover,
+};
 
 const SIZE: usize = 64;
 
@@ -123,4 +125,66 @@ fn the_mark_of_a_doubtful_file_survives_a_failed_sync() {
         let found = found(&medium);
         assert!(found.files[&common::path("x")].is_doubtful, "{form}");
     }
+}
+
+#[test]
+fn a_failed_sync_of_a_resumed_part_log_removes_no_durable_record() {
+    for form in ["file:bit8", "transaction:char"] {
+        let medium = Medium::new();
+        let (mut log, number) = create(&medium, form);
+        log.commit().expect("no fault");
+        drop(log);
+        let mut log = resume(&medium).expect("no fault");
+        // The next commit opens the part log and records the new holder in it.
+        log.done(number, object(2), Sums::EMPTY).expect("new");
+        medium.all().failing_sync = Some(Some(0));
+        log.commit().expect_err("the sync fails");
+        log.commit().expect_err("the log is given up");
+        assert_eq!(bytes(&found(&medium)), 2 * common::OBJECT, "{form}");
+    }
+}
+
+/// Checks that a log keeps the records of a process that has taken the lease during a failing call.
+fn records_of_the_next_holder_stay(form: &str, failing: Key, is_append_failing: bool) {
+    let medium = Medium::new();
+    let (mut log, _) = create(&medium, form);
+    let records = vec![7; 24];
+    {
+        let mut all = medium.all();
+        all.takeover = Some(records.clone());
+        all.is_append_failing = is_append_failing;
+        all.failing_sync = (!is_append_failing).then_some(failing);
+    }
+    log.commit().expect_err("the call fails");
+    log.commit().expect_err("the log is given up");
+    let all = medium.all();
+    let written = &all.folder.files[&failing].written;
+    assert!(written.ends_with(&records), "{form}: {written:?}");
+}
+
+#[test]
+fn a_failed_call_removes_no_record_of_the_next_holder() {
+    for is_append_failing in [false, true] {
+        records_of_the_next_holder_stay("universal:ranges", None, is_append_failing);
+        records_of_the_next_holder_stay("file:bit8", Some(0), is_append_failing);
+        records_of_the_next_holder_stay("transaction:char", Some(0), is_append_failing);
+    }
+}
+
+#[test]
+fn a_lease_belongs_to_a_tenure_of_the_same_epoch_and_boot() {
+    let mine = tenure(2, 1, Durability::File);
+    let lease = |epoch, boot| LeaseRecord {
+        epoch,
+        holder: "dray pid 2".to_owned(),
+        transfer: mine.transfer.clone(),
+        boot_id: common::boot(boot),
+        host: "dtn1".to_owned(),
+        request: 0,
+        lock: LockKind::System,
+    };
+    assert!(lease::is_of(Some(&lease(2, 1)), &mine));
+    assert!(!lease::is_of(Some(&lease(3, 1)), &mine));
+    assert!(!lease::is_of(Some(&lease(2, 9)), &mine));
+    assert!(!lease::is_of(None, &mine));
 }

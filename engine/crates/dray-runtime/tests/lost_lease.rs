@@ -209,3 +209,65 @@ fn nothing_is_named_or_removed_once_the_lease_is_lost() {
         assert!(late <= THREADS, "{operation:?}: {late} changes afterwards");
     }
 }
+
+/// A store wrapper whose first sync of the log fails after another transfer has taken the lease and
+/// has replaced the last bytes of the log.
+struct LogSyncFails {
+    to: PathBuf,
+    /// Content of the log after the takeover.
+    seen: Arc<Mutex<Option<Vec<u8>>>>,
+}
+
+impl LogSyncFails {
+    fn log(&self) -> PathBuf {
+        let entries = fs::read_dir(self.to.join(".dray-log")).expect("a folder");
+        let mut paths = entries.map(|entry| entry.expect("an entry").path());
+        let is_log = |path: &PathBuf| path.extension().is_some_and(|end| end == "log");
+        paths.find(is_log).expect("a log")
+    }
+}
+
+impl Hook for LogSyncFails {
+    fn before(&self, call: &Call<'_>) -> Result<(), Error> {
+        let is_log = call.path.as_bytes().ends_with(b".log");
+        if call.operation != Operation::ControlSync || !is_log {
+            return Ok(());
+        }
+        let mut seen = self.seen.lock().expect("whole");
+        if seen.is_none() {
+            take_over(&self.to);
+            let mut bytes = fs::read(self.log()).expect("read");
+            let end = bytes.len() - 8;
+            bytes[end..].copy_from_slice(b"anothers");
+            fs::write(self.log(), &bytes).expect("written");
+            *seen = Some(bytes);
+        }
+        Err(Error::new(ErrorKind::Io, End::Sink, "sync the log"))
+    }
+}
+
+#[test]
+fn a_failed_sync_of_the_log_removes_no_record_of_the_next_holder() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir_all(&from).expect("a folder");
+    fs::write(from.join("large"), vec![1; 500_000]).expect("a file");
+    let seen = Arc::new(Mutex::new(None));
+    let hook = LogSyncFails {
+        to: to.clone(),
+        seen: Arc::clone(&seen),
+    };
+    let store = Around::new(sink_store(&to).expect("a store"), hook);
+    let sink = sink_setup_of(Arc::new(store), &options(), &[]).expect("a destination");
+    let source = source_setup(&from, &options());
+    let ends = local::run(source, sink, &Notes::default(), |_| {}).expect("started");
+    assert!(
+        matches!(ends.sink.0, Outcome::Failed(_)),
+        "{:?}",
+        ends.sink.0
+    );
+    let hook = LogSyncFails { to, seen };
+    let seen = hook.seen.lock().expect("whole").take();
+    assert!(seen.is_some(), "the log was synced");
+    assert!(fs::read(hook.log()).ok() == seen, "the log is unchanged");
+}

@@ -2,7 +2,7 @@
 
 use crate::disk::{Disk, Node, SharedDisk};
 use dray_core::{End, Error, ErrorKind, Metadata, RelPath, Result};
-use dray_log::{LogFile, MemoryFile, PartAccess, layout};
+use dray_log::{LeaseRecord, LogFile, MemoryFile, PartAccess, Tenure, layout, lease};
 
 /// A planted defect of the files of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +73,15 @@ impl DiskFile {
 }
 
 impl LogFile for DiskFile {
+    fn is_held(&mut self, tenure: &Tenure) -> Result<bool> {
+        let Some(name) = self.path.name().as_ref().and_then(layout::lease_beside) else {
+            return Ok(false);
+        };
+        let folder = self.path.parent().unwrap_or_else(RelPath::root);
+        let found = read_lease(&self.disk, &folder.join(&name)?)?;
+        Ok(lease::is_of(found.as_ref(), tenure))
+    }
+
     fn length(&mut self) -> Result<u64> {
         let Some(inode) = self.inode else {
             return Ok(0);
@@ -227,6 +236,18 @@ pub fn part_logs(disk: &Disk, log: &RelPath) -> Vec<u32> {
         .filter(|(path, _)| path.parent() == log.parent())
         .filter_map(|(path, _)| layout::part_number(&own, &path.name()?))
         .collect()
+}
+
+/// Returns the record in the lease file at `path`; `None` if no process holds the lease.
+///
+/// # Errors
+/// An error if the lease has an unknown version.
+pub fn read_lease(disk: &SharedDisk, path: &RelPath) -> Result<Option<LeaseRecord>> {
+    let disk = disk.borrow();
+    match disk.look(path) {
+        Some(Node::File(inode, _)) => lease::newest(disk.bytes(*inode)),
+        _ => Ok(None),
+    }
 }
 
 /// Removes the log at `log` and its part logs, and makes the removal durable.

@@ -5,7 +5,7 @@
 mod resume;
 
 use crate::disk::{Node, SharedDisk};
-use crate::log_file::{DiskFile, remove_log};
+use crate::log_file::{DiskFile, read_lease, remove_log};
 use crate::mutants::Mutant;
 use crate::workload::{Setup, metadata};
 use dray_core::options::Durability;
@@ -118,7 +118,7 @@ impl SinkHost {
             return Err(damage.error("the log"));
         }
         let boot_id = BootId::new(format!("{boot:032}").as_bytes())?;
-        let held = read_lease(disk)?;
+        let held = read_lease(disk, &lease_path()?)?;
         let log_epoch = recovery.as_ref().map(|found| found.tenure.epoch);
         let transfer = transfer()?;
         let record = LeaseRecord {
@@ -175,7 +175,8 @@ impl SinkHost {
     /// Returns true if another holder has taken the lease.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
-        read_lease(&self.disk)
+        lease_path()
+            .and_then(|path| read_lease(&self.disk, &path))
             .map(|found| lease::is_fenced(&self.lease, found.as_ref()))
             .unwrap_or(true)
     }
@@ -184,7 +185,9 @@ impl SinkHost {
         if self.mutant == Some(Mutant::LeaseIgnored) || !self.is_fenced() {
             return Ok(());
         }
-        Err(lease::fenced_error(read_lease(&self.disk)?.as_ref()))
+        Err(lease::fenced_error(
+            read_lease(&self.disk, &lease_path()?)?.as_ref(),
+        ))
     }
 
     fn layout(&self, path: &RelPath) -> Layout {
@@ -541,14 +544,6 @@ fn open_log(disk: &SharedDisk, mutant: Option<Mutant>) -> Result<DiskFile> {
 
 fn beside(path: &RelPath, name: &dray_core::Name) -> Result<RelPath> {
     path.parent().unwrap_or_else(RelPath::root).join(name)
-}
-
-fn read_lease(disk: &SharedDisk) -> Result<Option<LeaseRecord>> {
-    let disk = disk.borrow();
-    match disk.look(&lease_path()?) {
-        Some(Node::File(inode, _)) => lease::newest(disk.bytes(*inode)),
-        _ => Ok(None),
-    }
 }
 
 fn write_lease(disk: &SharedDisk, record: &LeaseRecord) -> Result<()> {

@@ -37,7 +37,7 @@ fn no_promise_is_broken() {
 }
 
 /// Seeds of runs with ten faults that broke a promise before a correction.
-const CORRECTED: [u64; 5] = [1661, 5316, 7169, 9567, 9836];
+const CORRECTED: [u64; 6] = [1661, 2534, 5316, 7169, 9567, 9836];
 
 #[test]
 fn corrected_seeds_break_no_promise() {

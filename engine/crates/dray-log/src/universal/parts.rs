@@ -6,7 +6,7 @@
 //! Invariants: the begin of a file is durable in the log before a part log contains a range of the
 //! file. The end of a file is durable in a part log that stays, before it is written to the log.
 
-use super::{UniversalLog, forget_after_failed_sync};
+use super::{UniversalLog, forget_unsynced};
 use crate::file::{LogFile, PartAccess};
 use crate::log::ObjectLog;
 use crate::record::{Ending, FileNumber, Header};
@@ -29,6 +29,8 @@ type Part = UniversalLog<Box<dyn LogFile + Send>>;
 pub(super) struct Parts {
     /// Part logs of an earlier run that this run has not opened yet.
     found: BTreeSet<u32>,
+    /// Lengths in bytes of the part logs in `found` that this run has synced.
+    synced: BTreeMap<u32, u64>,
     /// First epoch since which all holders have had the boot id of this holder.
     boot_epoch: u64,
     open: BTreeMap<u32, Part>,
@@ -124,9 +126,10 @@ impl<F: LogFile> UniversalLog<F> {
                 continue;
             };
             if let Err(error) = file.sync() {
-                let _ = forget_after_failed_sync(&mut file, found.file_bytes, found.durable);
+                let _ = forget_unsynced(&mut file, &self.tenure, found.durable..found.file_bytes);
                 return Err(error);
             }
+            self.parts.synced.insert(*part, found.file_bytes);
         }
         Ok(())
     }
@@ -138,7 +141,15 @@ impl<F: LogFile> UniversalLog<F> {
         };
         let part = number.0 / files;
         if self.parts.found.contains(&part) {
-            let opened = self.resume_part(part)?;
+            let opened = match self.resume_part(part) {
+                Ok(opened) => opened,
+                Err(error) => {
+                    // The part log may have lost records that this instance still counts. After
+                    // `NoSpace`, the part log is certainly unchanged.
+                    self.is_given_up |= error.kind != ErrorKind::NoSpace;
+                    return Err(error);
+                }
+            };
             self.parts.found.remove(&part);
             self.parts.open.insert(part, opened);
         }
@@ -340,8 +351,10 @@ impl<F: LogFile> UniversalLog<F> {
         let opened = self.file.open_part(part, PartAccess::Write)?;
         let mut file = opened.ok_or_else(changed)?;
         let recovery = recover(&mut file)?.ok_or_else(changed)?;
+        let synced = self.parts.synced.get(&part).copied().unwrap_or(0);
+        let synced = synced.min(recovery.end);
         let is_rebooted = is_rebooted(&recovery.tenure, self.parts.boot_epoch);
-        let mut log = UniversalLog::resume(file, recovery, self.tenure.clone())?;
+        let mut log = UniversalLog::resume_synced(file, recovery, self.tenure.clone(), synced)?;
         if is_rebooted && log.files.has_unproven() {
             // Rewrite the part log, because its new tenure does not show that the host may have
             // restarted.

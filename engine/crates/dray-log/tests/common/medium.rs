@@ -2,7 +2,7 @@
 
 use super::CrashDisk;
 use dray_core::{End, Error, ErrorKind, Result};
-use dray_log::{LogFile, PartAccess};
+use dray_log::{LogFile, PartAccess, Tenure};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -60,6 +60,28 @@ pub(crate) struct Recorded {
     pub(crate) calls_left: Option<u64>,
     /// File whose next sync fails.
     pub(crate) failing_sync: Option<Key>,
+    /// Records of another holder. The next call that fails also takes the lease for this holder,
+    /// and replaces the last bytes of the log by these records.
+    pub(crate) takeover: Option<Vec<u8>>,
+    /// True if the next append fails after a part of its bytes.
+    pub(crate) is_append_failing: bool,
+    /// True after another holder has taken the lease.
+    pub(crate) is_lease_lost: bool,
+}
+
+impl Recorded {
+    /// Returns the error of a call, after the planned takeover of the lease.
+    fn fail(&mut self, key: Key, operation: &str) -> Error {
+        if let Some(records) = self.takeover.take() {
+            self.is_lease_lost = true;
+            if let Some(disk) = self.folder.files.get_mut(&key) {
+                let kept = disk.written.len().saturating_sub(records.len());
+                disk.written.truncate(kept);
+                disk.written.extend(records);
+            }
+        }
+        Error::new(ErrorKind::Io, End::Sink, operation)
+    }
 }
 
 /// A file in a folder. Copies refer to the same folder.
@@ -121,19 +143,28 @@ impl LogFile for Medium {
     fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.look(|disk| disk.read_at(offset, buffer))
     }
+    fn is_held(&mut self, _: &Tenure) -> Result<bool> {
+        Ok(!self.all().is_lease_lost)
+    }
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        if std::mem::take(&mut self.all().is_append_failing) {
+            self.change(|disk| disk.append(&bytes[..bytes.len() / 2]))?;
+            let key = self.key;
+            return Err(self.all().fail(key, "append to the log"));
+        }
         self.change(|disk| disk.append(bytes))
     }
     fn sync(&mut self) -> Result<()> {
         let key = self.key;
-        if self
-            .all()
+        let mut all = self.all();
+        if all
             .failing_sync
             .take_if(|failing| *failing == key)
             .is_some()
         {
-            return Err(Error::new(ErrorKind::Io, End::Sink, "sync the log"));
+            return Err(all.fail(key, "sync the log"));
         }
+        drop(all);
         self.change(|disk| disk.sync())
     }
     fn truncate(&mut self, length: u64) -> Result<()> {

@@ -1,7 +1,8 @@
 //! The file of an object log, in a control file of a store.
 
+use crate::sink::lease::read_lease;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
-use dray_log::{LogFile, PartAccess, layout};
+use dray_log::{LogFile, PartAccess, Tenure, layout, lease};
 use dray_store::{ControlFile, ControlMode, Store};
 use std::sync::Arc;
 
@@ -75,6 +76,15 @@ impl LogFile for StoredLog {
             filled += got;
         }
         Ok(filled)
+    }
+
+    fn is_held(&mut self, tenure: &Tenure) -> Result<bool> {
+        let Some(name) = self.path.name().as_ref().and_then(layout::lease_beside) else {
+            return Ok(false);
+        };
+        let path = self.folder().join(&name)?;
+        let file = self.store.open_control(&path, ControlMode::ReadOnly)?;
+        Ok(lease::is_of(read_lease(file.as_ref())?.as_ref(), tenure))
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
