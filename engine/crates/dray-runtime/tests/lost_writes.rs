@@ -3,8 +3,9 @@
 
 mod local_common;
 
-use dray_core::options::{Durability, Options};
+use dray_core::options::{Durability, Options, ResumeMode};
 use dray_core::{End, Error, ErrorKind, Status};
+use dray_log::{MemoryFile, recover};
 use dray_runtime::local;
 use dray_session::Outcome;
 use dray_store::wrap::{Around, Call, Hook, Operation};
@@ -14,7 +15,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// A store wrapper that loses all data written to the large file. As POSIX storage does, the
 /// wrapper reports the loss only at a later write: the `nth` one.
@@ -88,4 +89,78 @@ fn a_file_with_a_lost_write_resumes_from_its_durable_ranges() {
             assert!(read(&from) == read(&to), "write {nth}: {name}");
         }
     }
+}
+
+/// A store wrapper that loses the written data as soon as the log has records of it. It reports the
+/// loss as the error of the next write.
+struct LosesRecorded {
+    to: PathBuf,
+    is_done: Arc<AtomicBool>,
+}
+
+/// Returns the number of recorded bytes in the log of the destination.
+fn recorded(to: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(to.join(".dray-log")) else {
+        return 0;
+    };
+    let mut paths = entries.map(|entry| entry.expect("an entry").path());
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|end| end == "log");
+    let Some(bytes) = paths.find(is_log).and_then(|path| fs::read(path).ok()) else {
+        return 0;
+    };
+    let found = recover(&mut MemoryFile::with_bytes(bytes)).expect("readable");
+    let files = found
+        .into_iter()
+        .flat_map(|found| found.files.into_values());
+    files.map(|file| file.done.bytes()).sum()
+}
+
+impl Hook for LosesRecorded {
+    fn before(&self, call: &Call<'_>) -> Result<(), Error> {
+        let is_due = call.operation == Operation::Write && recorded(&self.to) > 0;
+        if is_due && !self.is_done.swap(true, Ordering::AcqRel) {
+            lose(&self.to);
+            let error = Error::new(ErrorKind::Io, End::Sink, "write the file");
+            return Err(error.status(Status::Exhausted));
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn without_syncs_no_recorded_range_counts_after_a_lost_write() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir_all(&from).expect("a folder");
+    fs::write(from.join("large"), bytes(9, 3_000_000)).expect("a file");
+    // With `trust`, a range that is recorded and lost would be published.
+    let options = Options {
+        durability: Durability::None,
+        resume: ResumeMode::Trust,
+        ..options()
+    };
+    let run = |store| {
+        let mut sink = sink_setup_of(store, &options, &[]).expect("a destination");
+        sink.machine.sync_group_bytes = 3 * options.object_bytes;
+        let source = source_setup(&from, &options);
+        let ends = local::run(source, sink, &Notes::default(), |_| {}).expect("started");
+        match ends.sink.0 {
+            Outcome::Done(totals) => totals,
+            other => panic!("{other:?}"),
+        }
+    };
+    let is_done = Arc::new(AtomicBool::new(false));
+    let hook = LosesRecorded {
+        to: to.clone(),
+        is_done: Arc::clone(&is_done),
+    };
+    let store = Around::new(sink_store(&to).expect("a store"), hook);
+    let first = run(Arc::new(store));
+    assert!(is_done.load(Ordering::Acquire), "the log had records");
+    assert_eq!((first.files, first.files_failed), (0, 1));
+    assert_eq!(recorded(&to), 0, "no recorded range counts");
+    let second = run(sink_store(&to).expect("a store"));
+    assert_eq!((second.files, second.files_failed), (1, 0));
+    let read = |top: &Path| fs::read(top.join("large")).expect("read");
+    assert!(read(&from) == read(&to));
 }
