@@ -2,14 +2,23 @@
 //! [`Destination`] is dropped before its transfer begins, no log remains.
 
 use dray_core::options::Durability;
-use dray_core::{End, ErrorKind, RelPath, Result, TransferId};
+use dray_core::{End, ErrorKind, LogChoice, RelPath, Result, TransferId};
 use dray_runtime::sink::{Destination, DestinationRequest};
 use dray_store::{PosixOptions, PosixStore};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
 
 fn open(top: &Path, folder: &str, claims: &[&str]) -> Result<Destination> {
+    open_with(top, folder, claims, None)
+}
+
+fn open_with(
+    top: &Path,
+    folder: &str,
+    claims: &[&str],
+    log: Option<LogChoice>,
+) -> Result<Destination> {
     let posix = || PosixOptions {
         create: true,
         ..PosixOptions::default()
@@ -26,7 +35,7 @@ fn open(top: &Path, folder: &str, claims: &[&str]) -> Result<Destination> {
         transfer: TransferId::new(if folder.is_empty() { "tree" } else { "deep" })?,
         owner: b"uid:0".to_vec(),
         durability: Durability::File,
-        log: None,
+        log,
         words: format!("/{folder}"),
     })
 }
@@ -42,6 +51,34 @@ fn a_transfer_that_does_not_begin_leaves_no_log() {
     assert!(has_log(scratch.path()));
     drop(opened);
     assert!(!has_log(scratch.path()));
+}
+
+#[test]
+fn a_log_in_memory_is_refused_if_an_earlier_run_left_a_log() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let opened = open(scratch.path(), "", &[]).expect("a destination");
+    let logs = scratch.path().join(".dray-log");
+    let entries = fs::read_dir(&logs).expect("a folder");
+    let mut paths = entries.map(|entry| entry.expect("an entry").path());
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|end| end == "log");
+    let log = paths.find(is_log).expect("a log");
+    let bytes = fs::read(&log).expect("read");
+    drop(opened);
+    let in_memory = || open_with(scratch.path(), "", &[], Some(LogChoice::Memory)).map(|_| ());
+    assert_eq!(in_memory(), Ok(()));
+    fs::create_dir_all(&logs).expect("a folder");
+    fs::write(&log, &bytes).expect("written");
+    let error = in_memory().expect_err("a log exists");
+    assert_eq!(error.kind, ErrorKind::Unsupported);
+    let name = log
+        .file_name()
+        .and_then(|name| name.to_str())
+        .expect("a name");
+    assert!(error.cause.contains(name), "{error}");
+    assert!(
+        fs::read(&log).expect("read") == bytes,
+        "the log is unchanged"
+    );
 }
 
 /// Transfers to nested and neighbouring trees begin concurrently, many times. No transfer blocks

@@ -104,6 +104,8 @@ impl Destination {
     ///   destination.
     /// - `PermissionDenied` if the log belongs to another owner.
     /// - `LogVersion` and `LogDamaged` for a log that cannot be read.
+    /// - `Unsupported` if the store cannot hold the requested form of the log, or a log in memory is
+    ///   requested and an earlier run has left a log.
     /// - Errors of the store.
     pub fn open(request: DestinationRequest) -> Result<Self> {
         Self::open_marked(request, 0)
@@ -128,6 +130,7 @@ impl Destination {
         }
         let place = own_place(&request)?;
         refuse_owner(&place, &request, &boot_id)?;
+        refuse_memory(&place, &request)?;
         refuse_same_request(&place, &request.words, mark, None, HOLDER_PATIENCE)?;
         let (store, transfer) = (place.store.as_ref(), &request.transfer);
         let record = |epoch| record_of(store, transfer, &boot_id, epoch, mark);
@@ -361,6 +364,29 @@ fn refuse_form(request: &DestinationRequest) -> Result<()> {
     Err(error
         .cause(cause)
         .remedy("omit --log, or write to a folder of one file system"))
+}
+
+/// Refuses a log in memory if an earlier run of the transfer has left a log: its files would not be
+/// resumed, and the log would stay behind although its partial files are replaced.
+fn refuse_memory(place: &LogPlace, request: &DestinationRequest) -> Result<()> {
+    if request.log != Some(LogChoice::Memory) {
+        return Ok(());
+    }
+    let log = place.folder.join(&place.log)?;
+    if place.store.stat(&log)?.is_none() {
+        return Ok(());
+    }
+    let error = Error::new(
+        ErrorKind::Unsupported,
+        End::Sink,
+        "keep the object log in memory",
+    );
+    Err(error
+        .cause(format!(
+            "an earlier run of this transfer has left the log {log} in {}",
+            request.words
+        ))
+        .remedy("start the server without --log-in-memory to resume the copy, or remove the log"))
 }
 
 /// Returns a notice if the log of an earlier run has another form than the requested form.
