@@ -9,6 +9,7 @@ mod about;
 mod events;
 mod extract;
 mod fair_semaphore;
+mod kept_logs;
 mod live;
 mod load;
 mod login;
@@ -62,6 +63,7 @@ use dray_queue::Queue;
 use dray_telemetry::Telemetry;
 use extract::{CallHold, Places};
 use fair_semaphore::{FairSemaphore, TURN_TIME, busy};
+use kept_logs::KeptLogs;
 use refusal::{Answer, CallerError};
 use spaces::Spaces;
 use std::sync::Arc;
@@ -144,6 +146,7 @@ pub struct Api {
     renewals: Arc<Semaphore>,
     storage_calls: FairSemaphore,
     listings: Listings,
+    kept_logs: KeptLogs,
     /// Threads for calls to the queue, and for writing lines of the audit log.
     workers: Workers,
     /// Threads for storage calls. A storage call may take hours and must not delay other calls.
@@ -222,6 +225,7 @@ impl Api {
             renewals: Arc::new(Semaphore::new(RENEWALS_MAX)),
             storage_calls: FairSemaphore::new(STORAGE_CALLS_MAX),
             listings: Listings::default(),
+            kept_logs: KeptLogs::default(),
             workers: Workers::new(CALLS_MAX)?,
             storage_workers: Workers::new(STORAGE_CALLS_MAX)?,
             spaces,

@@ -47,7 +47,7 @@ pub use final_check::FinalCheck;
 pub use find_logs::{LogStep, about_folder};
 pub use lease::host_name;
 pub use log_file::StoredLog;
-pub use outlook::{ExplainedFile, FileVerdict, Outlook, TransferLog};
+pub use outlook::{ExplainedFile, FileVerdict, Outlook, ReadLog, TransferLog};
 pub use probe::{Peek, layout_of_new};
 pub use request::DestinationRequest;
 

@@ -47,11 +47,18 @@ fn read(api: &Api, transfer: &Transfer, query: &LogQuery) -> Result<TransferLogA
         });
     };
     let folder = RelPath::parse(&within.folder)?;
+    let key = format!("{id} /{}/{}", to.root, encode(folder.as_bytes()));
+    let earlier = api.kept_logs.find(&key);
     // The owner of the transfer may read the partial files. An administrator's account may not.
     api.accounts.act_as(&transfer.owner, || {
         let root = api.accounts.root(api.roots.find(to)?)?;
-        match root.export.read_log(within)? {
-            Some(log) => answer(&to.root, &folder, &log, query),
+        match root.export.read_log(within, earlier.as_ref())? {
+            Some(log) => {
+                if !log.is_kept {
+                    api.kept_logs.keep(key, &log.read);
+                }
+                answer(&to.root, &folder, &log, query)
+            }
             None => Ok(TransferLogAnswer::default()),
         }
     })
@@ -67,7 +74,7 @@ fn answer(
     let (files, has_more) = log.files(after.as_ref(), query.limit as usize)?;
     let last = files.last().filter(|_| has_more);
     let next = last.map(|file| encode(file.path.as_bytes()));
-    let recovery = &log.recovery;
+    let recovery = &log.read.recovery;
     let form = recovery.header.form;
     let path = folder.join_path(&log.path)?;
     Ok(TransferLogAnswer {

@@ -4,7 +4,7 @@ mod audit;
 mod events;
 mod load;
 mod logins;
-mod logs;
+pub(crate) mod logs;
 mod no_tickets;
 mod receipts;
 mod rights;

@@ -9,7 +9,7 @@ use super::request::DestinationRequest;
 use dray_core::{ByteRange, End, Error, ErrorKind, LogForm, RelPath, Result};
 use dray_log::trust::{Trusted, Verdict};
 use dray_log::{LoggedFile, Recovery, recover};
-use dray_store::{ControlMode, Store};
+use dray_store::{ControlMode, FileState, Store};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -113,13 +113,39 @@ fn gaps(ranges: &[ByteRange], size: u64) -> Vec<ByteRange> {
     gaps
 }
 
+/// The contents of a log, and the state of its file when it was read.
+#[derive(Debug, Clone)]
+pub struct ReadLog {
+    /// The contents of the log.
+    pub recovery: Arc<Recovery>,
+    state: FileState,
+}
+
+impl ReadLog {
+    /// Returns the approximate memory of the contents in bytes.
+    #[must_use]
+    pub fn bytes_in_memory(&self) -> usize {
+        let of_file = |(path, file): (&RelPath, &LoggedFile)| {
+            let words = path.as_bytes().len() + file.key.identity.len();
+            words + size_of::<LoggedFile>() + file.done.run_count() * RUN_BYTES
+        };
+        self.recovery.files.iter().map(of_file).sum()
+    }
+}
+
+/// Memory of a contiguous range of a file: offset, length and checksums, and its share of a node of
+/// the tree. The value is estimated.
+const RUN_BYTES: usize = 48;
+
 /// The log of one transfer at its destination.
 pub struct TransferLog {
     store: Arc<dyn Store>,
     /// Path of the log relative to the destination folder.
     pub path: RelPath,
     /// The contents of the log.
-    pub recovery: Recovery,
+    pub read: ReadLog,
+    /// True if these contents were not read now, because an earlier call has read them.
+    pub is_kept: bool,
 }
 
 /// A file of [`TransferLog`], with its explanation.
@@ -144,13 +170,13 @@ impl TransferLog {
         limit: usize,
     ) -> Result<(Vec<ExplainedFile<'_>>, bool)> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut rest = self.recovery.files.range((start, Bound::Unbounded));
+        let mut rest = self.read.recovery.files.range((start, Bound::Unbounded));
         let page = rest.by_ref().take(limit);
         let files = page.map(|(path, logged)| {
             Ok(ExplainedFile {
                 path,
                 logged,
-                outlook: Outlook::of(self.store.as_ref(), path, &self.recovery, logged)?,
+                outlook: Outlook::of(self.store.as_ref(), path, &self.read.recovery, logged)?,
             })
         });
         let files = files.collect::<Result<_>>()?;
@@ -162,13 +188,17 @@ impl DestinationRequest {
     /// Reads the own log of the transfer. Returns `None` if there is no log: the transfer has not
     /// begun, or no file is unfinished.
     ///
+    /// `earlier` is the log that an earlier call has read. Its contents are used again if the file of
+    /// the log still has the same inode, size and time. Each commit changes the size.
+    ///
     /// # Errors
     /// - `PermissionDenied` for the log of another owner.
     /// - `LogVersion` and `LogDamaged` for an unreadable log.
     /// - Errors of the store.
-    pub fn read_log(&self) -> Result<Option<TransferLog>> {
+    pub fn read_log(&self, earlier: Option<&ReadLog>) -> Result<Option<TransferLog>> {
         let at = own_place(self)?;
         let path = at.folder.join(&at.log)?;
+        // Opened even if the contents are known, because the caller may no longer have access.
         let file = match at.store.open_control(&path, ControlMode::ReadOnly) {
             Ok(file) => file,
             Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -176,10 +206,22 @@ impl DestinationRequest {
             }
             Err(error) => return Err(error),
         };
-        let Some(recovery) = recover(&mut StoredLog::new(file, &at.store, &path))? else {
+        // Taken before the log is read, so a later change of the log changes the state.
+        let Some(state) = at.store.stat(&path)? else {
             return Ok(None);
         };
-        if recovery.header.owner != self.owner {
+        let known = earlier.filter(|earlier| earlier.state == state);
+        let read = match known {
+            Some(known) => known.clone(),
+            None => match recover(&mut StoredLog::new(file, &at.store, &path))? {
+                Some(recovery) => ReadLog {
+                    recovery: Arc::new(recovery),
+                    state,
+                },
+                None => return Ok(None),
+            },
+        };
+        if read.recovery.header.owner != self.owner {
             return Err(Error::new(
                 ErrorKind::PermissionDenied,
                 End::Sink,
@@ -191,7 +233,8 @@ impl DestinationRequest {
         Ok(Some(TransferLog {
             store: at.store,
             path,
-            recovery,
+            read,
+            is_kept: known.is_some(),
         }))
     }
 }
