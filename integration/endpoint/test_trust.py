@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dray.testing.endpoints import Endpoint
+    from integration.endpoint.authority import Certificate
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
@@ -274,12 +275,6 @@ def test_a_signing_policy_limits_the_subjects_of_an_authority(
         answer = ask(endpoint, "GET", "/v1/endpoint", certificate=bad.file())
         cause = answer.refused(401, "unauthorized")["cause"]
         assert "signing policy of /DC=org/DC=dray/CN=ca does not permit" in cause, cause
-    # A damaged policy is a configuration error.
-    endpoint.stop()
-    policy.write_text("<html>503</html>", encoding="utf-8")
-    with pytest.raises(RuntimeError):
-        endpoint.start()
-    assert str(policy) in endpoint.log_text()
 
 
 def test_a_namespaces_file_limits_the_subjects_of_an_authority(
@@ -324,13 +319,51 @@ def test_a_namespaces_file_limits_the_subjects_of_an_authority(
     while ask(endpoint, "GET", "/v1/endpoint", certificate=alice.file()).code == 200:
         assert time.monotonic() < until, endpoint.log_text()
         time.sleep(0.5)
-    # A damaged file is a configuration error.
-    endpoint.stop()
-    file.write_text('TO Issuer SELF PERMIT Subject "/DC=(org|net)/.*"\n', encoding="utf-8")
-    with pytest.raises(RuntimeError):
-        endpoint.start()
-    words = f"{HASH}.namespaces: line 1: the character | has several meanings"
-    assert words in endpoint.log_text()
+
+
+@pytest.mark.parametrize("damaged", ["signing_policy", "namespaces"])
+def test_a_damaged_policy_denies_only_its_own_authority(
+    start_endpoint: Callable[..., Endpoint], tmp_path: Path, damaged: str
+) -> None:
+    trusted, lists = tmp_path / "trusted", tmp_path / "lists"
+    made = []
+    for folder in (trusted, lists, tmp_path / "one", tmp_path / "two"):
+        folder.mkdir()
+    for name in ("one", "two"):
+        authority = Authority(tmp_path / name, name)
+        shutil.copy(authority.file, trusted / f"{name}.pem")
+        authority.write_list(lists / f"{name}.crl")
+        made.append(authority)
+    one, two = made
+    (trusted / f"one.{damaged}").write_text("<html>503</html>\n", encoding="utf-8")
+    tls = {"client_ca": str(trusted), "crl": str(lists)}
+    endpoint = start_endpoint("b", config={"tls": tls})
+    alice, bob, carol = one.issue("alice"), two.issue("bob"), two.issue("carol")
+
+    def code(certificate: Certificate) -> int:
+        return ask(endpoint, "GET", "/v1/endpoint", certificate=certificate.file()).code
+
+    kind = {"signing_policy": "signing policy", "namespaces": "namespaces file"}[damaged]
+    answer = ask(endpoint, "GET", "/v1/endpoint", certificate=alice.file())
+    cause = answer.refused(401, "unauthorized")["cause"]
+    assert f"the {kind} of /DC=org/DC=dray/CN=one is damaged" in cause, cause
+    assert (code(bob), code(carol)) == (200, 200)
+    assert f"{trusted / f'one.{damaged}'}: line 1: " in endpoint.log_text()
+    # The endpoint still reads new revocation lists.
+    two.revoke(bob)
+    two.write_list(lists / "two.crl")
+    until = time.monotonic() + 30
+    while code(bob) == 200:
+        assert time.monotonic() < until, endpoint.log_text()
+        time.sleep(0.5)
+    assert (code(alice), code(carol)) == (401, 200)
+    # Without the damaged file, the authority is accepted again, without a restart.
+    (trusted / f"one.{damaged}").unlink()
+    until = time.monotonic() + 30
+    while code(alice) != 200:
+        assert time.monotonic() < until, endpoint.log_text()
+        time.sleep(0.5)
+    assert code(bob) == 401
 
 
 def test_a_wrong_section_is_a_usage_error(tmp_path: Path, mirror: tuple[Path, str]) -> None:

@@ -9,7 +9,7 @@ use super::{Access, Action, Credentials, Future, OWN_PRINCIPAL, Principal, Right
 use dray_api::api_path::ApiPath;
 use dray_auth::jwk::KeySet;
 use dray_auth::mint::SigningKey;
-use dray_auth::x509::{Policy, Revocation, Trust};
+use dray_auth::x509::{Policy, PolicyFormat, Revocation, Trust};
 use dray_auth::{Issuer, Issuers, Mapping, Resource, Verified};
 use dray_config::roots::Roots;
 use dray_config::{Config, Tls};
@@ -33,8 +33,25 @@ struct Certificates {
     trust: Trust,
     /// Files of policies that have no effect.
     idle: BTreeSet<PathBuf>,
+    /// Files of policies that cannot be parsed, each with its error.
+    damaged: BTreeMap<PathBuf, Error>,
     seen: Seen,
     looked: Instant,
+}
+
+impl Certificates {
+    /// Logs the damaged policies, and the policies without an effect that are not in `known`.
+    fn report(&self, known: &BTreeSet<PathBuf>) {
+        for error in self.damaged.values() {
+            tracing::error!(
+                "{error}; until the file is correct, the endpoint accepts no certificate of the \
+                 authority to which the file belongs"
+            );
+        }
+        for word in idle_words(&self.idle, known) {
+            tracing::warn!("{word}");
+        }
+    }
 }
 
 /// Implements [`Access`](crate::Access) from the configuration of an endpoint.
@@ -81,9 +98,7 @@ impl Authenticator {
         let certificates = match &config.tls.client_ca {
             Some(_) => {
                 let read = read_certificates(&config.tls)?;
-                for word in idle_words(&read.idle, &BTreeSet::new()) {
-                    tracing::warn!("{word}");
-                }
+                read.report(&BTreeSet::new());
                 Some(read)
             }
             None => {
@@ -139,9 +154,7 @@ impl Authenticator {
             });
             match new {
                 Ok(Some(new)) => {
-                    for word in idle_words(&new.idle, &held.idle) {
-                        tracing::warn!("{word}");
-                    }
+                    new.report(&held.idle);
                     *held = new;
                 }
                 Ok(None) => {}
@@ -364,12 +377,15 @@ fn read_certificates(tls: &Tls) -> Result<Certificates> {
         stale: false,
     });
     let mut policies = BTreeMap::new();
+    let mut damaged = BTreeMap::new();
     for path in tls.client_ca.iter() {
         for file in files(path)? {
-            if let Some(policy) = policy(&file)? {
+            if let Some((policy, error)) = policy(&file)? {
                 trust.add_policy(&policy);
                 // A distribution of the IGTF has several names for a file, which are links.
-                policies.insert(file.canonicalize().unwrap_or(file), policy);
+                let place = file.canonicalize().unwrap_or(file);
+                damaged.extend(error.map(|error| (place.clone(), error)));
+                policies.insert(place, policy);
                 continue;
             }
             for certificate in certificates(&file)? {
@@ -390,34 +406,37 @@ fn read_certificates(tls: &Tls) -> Result<Certificates> {
     idle.retain(|_, policy| trust.is_policy_idle(policy));
     Ok(Certificates {
         idle: idle.into_keys().collect(),
+        damaged,
         trust,
         seen,
         looked: Instant::now(),
     })
 }
 
-/// Reads the policy in a file `NAME.signing_policy` or `NAME.namespaces`. Returns `None` for a file
-/// with another name.
-fn policy(file: &Path) -> Result<Option<Policy>> {
-    let ending = file.extension().and_then(|ending| ending.to_str());
-    let text = || Ok::<_, Error>(String::from_utf8_lossy(&read(file)?).into_owned());
-    let parsed = match ending {
-        Some("signing_policy") => Policy::signing(&text()?),
-        Some("namespaces") => {
-            let (folder, name) = (
-                file.parent(),
-                file.file_stem().and_then(|name| name.to_str()),
-            );
-            let own = match (folder, name) {
-                (Some(folder), Some(name)) => authorities_named(folder, name)?,
-                _ => Vec::new(),
-            };
-            let own: Vec<&[u8]> = own.iter().map(AsRef::as_ref).collect();
-            Policy::namespaces(&text()?, &own)
-        }
+/// Reads the policy in a file `NAME.signing_policy` or `NAME.namespaces`. If the file cannot be
+/// parsed, returns the error and a policy that denies the authority of the file. Returns `None` for a
+/// file with another name.
+fn policy(file: &Path) -> Result<Option<(Policy, Option<Error>)>> {
+    let format = match file.extension().and_then(|ending| ending.to_str()) {
+        Some("signing_policy") => PolicyFormat::Signing,
+        Some("namespaces") => PolicyFormat::Namespaces,
         _ => return Ok(None),
     };
-    parsed.map(Some).map_err(|error| in_file(error, file))
+    let text = String::from_utf8_lossy(&read(file)?).into_owned();
+    let name = file.file_stem().and_then(|name| name.to_str());
+    let own = match (file.parent(), name) {
+        (Some(folder), Some(name)) => authorities_named(folder, name)?,
+        _ => Vec::new(),
+    };
+    let own: Vec<&[u8]> = own.iter().map(AsRef::as_ref).collect();
+    Ok(Some(match Policy::parse(format, &text, &own) {
+        Ok(policy) => (policy, None),
+        Err(error) => {
+            let denying = Policy::denying(format, &text, &own);
+            let denying = denying.map_err(|error| in_file(error, file))?;
+            (denying, Some(in_file(error, file)))
+        }
+    }))
 }
 
 /// Returns a warning for each file of `idle` that is not in `known`.

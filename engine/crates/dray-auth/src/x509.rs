@@ -21,7 +21,7 @@ mod validity;
 
 pub use crl::{ListFacts, check_list, list_facts};
 pub use name::Subject;
-pub use policy::Policy;
+pub use policy::{Policy, PolicyFormat};
 pub use validity::{Validity, validity};
 
 use crate::escape::{misconfigured, seconds, shown, unauthorized};

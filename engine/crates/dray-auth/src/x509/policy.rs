@@ -15,12 +15,14 @@ use pattern::Pattern;
 
 /// A format of policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
+pub enum PolicyFormat {
+    /// The format of the Globus Toolkit (`HASH.signing_policy`).
     Signing,
+    /// The format of the EUGridPMA (`HASH.namespaces`).
     Namespaces,
 }
 
-impl Format {
+impl PolicyFormat {
     const fn words(self) -> &'static str {
         match self {
             Self::Signing => "signing policy",
@@ -32,11 +34,13 @@ impl Format {
 /// Subjects that one authority may, or must not, certify.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
-    format: Format,
+    format: PolicyFormat,
     /// Subject of the authority, in the form of grid software.
     authority: String,
     /// True if the authority may certify these subjects, false if it must not.
     is_permit: bool,
+    /// True if the file could not be parsed. The rule then denies all subjects.
+    is_damaged: bool,
     subjects: Vec<Pattern>,
 }
 
@@ -45,8 +49,8 @@ impl Rule {
     fn is_of(&self, authority: &str) -> bool {
         let authority = canonical(authority);
         match self.format {
-            Format::Signing => self.authority == authority,
-            Format::Namespaces => self.authority.eq_ignore_ascii_case(&authority),
+            PolicyFormat::Signing => self.authority == authority,
+            PolicyFormat::Namespaces => self.authority.eq_ignore_ascii_case(&authority),
         }
     }
 }
@@ -56,24 +60,46 @@ impl Rule {
 pub struct Policy(Vec<Rule>);
 
 impl Policy {
-    /// Parses a signing policy, in the format of the Globus Toolkit (`HASH.signing_policy`).
+    /// Parses a file. `own` has the certificates of the authorities to which the file belongs, in
+    /// DER. In a namespaces file, `SELF` stands for these authorities.
     ///
     /// # Errors
     /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest), with the number of the line.
-    pub fn signing(text: &str) -> Result<Self> {
-        signing::parse(text).map(Self)
+    pub fn parse(format: PolicyFormat, text: &str, own: &[&[u8]]) -> Result<Self> {
+        match format {
+            PolicyFormat::Signing => signing::parse(text),
+            PolicyFormat::Namespaces => namespaces::parse(text, &subjects(own)?),
+        }
+        .map(Self)
     }
 
-    /// Parses a namespaces file, in the format of the EUGridPMA (`HASH.namespaces`). `own` has the
-    /// certificates of the authorities for which `SELF` stands, in DER.
+    /// Returns the policy that takes the place of a file that cannot be parsed. It denies all
+    /// subjects of the authorities to which the file belongs, and of the authorities that the file
+    /// still names. `own` has the meaning as in [`Self::parse`].
     ///
     /// # Errors
-    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest), with the number of the line.
-    pub fn namespaces(text: &str, own: &[&[u8]]) -> Result<Self> {
-        let subject = |der: &&[u8]| Ok(parse(der)?.subject()?.slash().to_owned());
-        let own: Vec<String> = own.iter().map(subject).collect::<Result<_>>()?;
-        namespaces::parse(text, &own).map(Self)
+    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) for a damaged certificate in `own`.
+    pub fn denying(format: PolicyFormat, text: &str, own: &[&[u8]]) -> Result<Self> {
+        let named = match format {
+            PolicyFormat::Signing => signing::authorities(text),
+            PolicyFormat::Namespaces => namespaces::authorities(text),
+        };
+        let all = subjects(own)?.into_iter().chain(named);
+        let rule = |authority: String| Rule {
+            format,
+            authority: canonical(&authority),
+            is_permit: false,
+            is_damaged: true,
+            subjects: Vec::new(),
+        };
+        Ok(Self(all.map(rule).collect()))
     }
+}
+
+/// Returns the subjects of certificates, in the form of grid software.
+fn subjects(own: &[&[u8]]) -> Result<Vec<String>> {
+    let subject = |der: &&[u8]| Ok(parse(der)?.subject()?.slash().to_owned());
+    own.iter().map(subject).collect()
 }
 
 impl Trust {
@@ -130,19 +156,27 @@ fn check(rules: &[Rule], links: &[Link]) -> Result<()> {
         let subject = link.subject.slash();
         for authority in binding(rules, &link.issuer, links) {
             let authority = authority.slash();
-            for format in [Format::Signing, Format::Namespaces] {
+            for format in [PolicyFormat::Signing, PolicyFormat::Namespaces] {
                 let own = |rule: &&Rule| rule.format == format && rule.is_of(authority);
+                let (file, of) = (format.words(), shown(authority));
                 let verb = match verdict(rules.iter().filter(own), subject) {
                     Verdict::None | Verdict::Permitted => continue,
                     Verdict::NotPermitted => "does not permit",
                     Verdict::Denied => "denies",
+                    Verdict::Damaged => {
+                        let cause = format!(
+                            "the {file} of {of} is damaged, so this endpoint accepts no \
+                                certificate of this authority"
+                        );
+                        let remedy = format!(
+                            "ask the endpoint's administrator to install the authority's {file} \
+                                again"
+                        );
+                        return Err(super::refused(cause, &remedy));
+                    }
                 };
-                let file = format.words();
-                let cause = format!(
-                    "the {file} of {} {verb} the certificate of {}",
-                    shown(authority),
-                    shown(subject)
-                );
+                let of_whom = shown(subject);
+                let cause = format!("the {file} of {of} {verb} the certificate of {of_whom}");
                 let remedy = format!(
                     "use a certificate of another authority, or ask the endpoint's administrator \
                         to install the authority's newest {file}"
@@ -163,12 +197,17 @@ enum Verdict {
     NotPermitted,
     /// A rule denies the subject. Rules that permit the subject do not matter then.
     Denied,
+    /// The rules are unknown, because a file is damaged.
+    Damaged,
 }
 
 fn verdict<'a>(rules: impl IntoIterator<Item = &'a Rule>, subject: &str) -> Verdict {
     let subject = canonical(subject);
     let mut verdict = Verdict::None;
     for rule in rules {
+        if rule.is_damaged {
+            return Verdict::Damaged;
+        }
         let is_match = rule.subjects.iter().any(|one| one.matches(&subject));
         verdict = match (rule.is_permit, is_match, verdict) {
             (false, true, _) => return Verdict::Denied,
@@ -203,7 +242,7 @@ fn binding<'a>(rules: &[Rule], issuer: &'a Subject, links: &'a [Link]) -> Vec<&'
     bound
 }
 
-fn refused(format: Format, cause: &str) -> dray_core::Error {
+fn refused(format: PolicyFormat, cause: &str) -> dray_core::Error {
     let file = format.words();
     let remedy = format!("install the {file} of the authority again");
     misconfigured(&format!("read the {file}"), cause, &remedy)

@@ -12,7 +12,7 @@
 //! `SELF` stands for the authority to which the file belongs. The subject is a regular expression.
 
 use super::pattern::Pattern;
-use super::{Format, Rule, canonical, refused};
+use super::{PolicyFormat, Rule, canonical, refused};
 use dray_core::Result;
 use std::mem;
 
@@ -46,7 +46,7 @@ pub(super) fn parse(text: &str, own: &[String]) -> Result<Vec<Rule>> {
     let mut statements = 0;
     for (number, line) in (1..).zip(text.lines()) {
         let wrong = |line: usize, cause: &str| {
-            refused(Format::Namespaces, &format!("line {line}: {cause}"))
+            refused(PolicyFormat::Namespaces, &format!("line {line}: {cause}"))
         };
         if let Some(version) = line.strip_prefix(VERSION)
             && version.trim() != "1.0"
@@ -72,9 +72,25 @@ pub(super) fn parse(text: &str, own: &[String]) -> Result<Vec<Rule>> {
         true => Ok(rules),
         false => {
             let cause = "the file does not end with a complete statement";
-            Err(refused(Format::Namespaces, cause))
+            Err(refused(PolicyFormat::Namespaces, cause))
         }
     }
+}
+
+/// Returns the names of the authorities in a file that may be damaged: each quoted text after the
+/// keyword `Issuer`.
+pub(super) fn authorities(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for line in text.lines() {
+        // Ignore the error: the words before a damaged part of a line are in `words`.
+        let _ = split(line, &mut words);
+    }
+    let pairs = words.windows(2);
+    let names = pairs.filter_map(|pair| match pair {
+        [issuer, Word::Quoted(name)] if issuer.is("Issuer") => Some(name.trim().to_owned()),
+        _ => None,
+    });
+    names.collect()
 }
 
 /// Adds the words of a line to `words`. Returns true if the statement continues on the next line.
@@ -137,9 +153,10 @@ fn rule(words: &[Word<'_>], own: &[String]) -> Result<Vec<Rule>, String> {
     // Some published files have a space before the closing quote.
     let pattern = Pattern::expression(&canonical(expression.trim()))?;
     let rule = |authority| Rule {
-        format: Format::Namespaces,
+        format: PolicyFormat::Namespaces,
         authority,
         is_permit,
+        is_damaged: false,
         subjects: vec![pattern.clone()],
     };
     Ok(authorities.into_iter().map(rule).collect())
@@ -148,7 +165,7 @@ fn rule(words: &[Word<'_>], own: &[String]) -> Result<Vec<Rule>, String> {
 #[cfg(test)]
 mod tests {
     use super::super::{Policy, Verdict};
-    use super::parse;
+    use super::{authorities, parse};
     use proptest::prelude::*;
 
     const CA: &str = "/C=XX/O=Example/CN=Example CA";
@@ -246,6 +263,7 @@ mod tests {
             words in prop::collection::vec(prop::sample::select(WORDS), 0..40),
         ) {
             let _ = parse(&words.concat(), &[CA.to_owned()]);
+            let _ = authorities(&words.concat());
         }
     }
 }

@@ -12,7 +12,7 @@
 //! A `*` in a subject stands for any text, and a `?` for one character.
 
 use super::pattern::Pattern;
-use super::{Format, Rule, canonical};
+use super::{PolicyFormat, Rule, canonical};
 use crate::escape::shown;
 use dray_core::Result;
 
@@ -26,7 +26,7 @@ const SUBJECTS_MAX: usize = 1_000;
 /// three lines of an entry, or if an entry lacks one of them. An unknown right is an error too,
 /// because ignoring it could permit too much.
 pub(super) fn parse(text: &str) -> Result<Vec<Rule>> {
-    let refused = |cause: &str| super::refused(Format::Signing, cause);
+    let refused = |cause: &str| super::refused(PolicyFormat::Signing, cause);
     let mut all: Vec<Rule> = Vec::new();
     let mut has_right = false;
     let mut is_complete = true;
@@ -42,9 +42,10 @@ pub(super) fn parse(text: &str) -> Result<Vec<Rule>> {
             ("access_id_CA", "X509") if is_complete => {
                 let name = quoted(value).ok_or_else(|| wrong("the name is not in quotes"))?;
                 all.push(Rule {
-                    format: Format::Signing,
+                    format: PolicyFormat::Signing,
                     authority: canonical(name),
                     is_permit: true,
+                    is_damaged: false,
                     subjects: Vec::new(),
                 });
                 (has_right, is_complete) = (false, false);
@@ -71,6 +72,19 @@ pub(super) fn parse(text: &str) -> Result<Vec<Rule>> {
     }
 }
 
+/// Returns the names of the authorities in a file that may be damaged.
+pub(super) fn authorities(text: &str) -> Vec<String> {
+    let lines = text.lines().map(|line| word(line.trim()));
+    let of = lines.filter(|(keyword, _)| *keyword == "access_id_CA");
+    let values = of.map(|(_, rest)| rest.strip_prefix("X509").unwrap_or(rest));
+    let names = values.map(|value| value.trim_matches(|c: char| c.is_whitespace() || is_mark(c)));
+    names.map(str::to_owned).collect()
+}
+
+const fn is_mark(c: char) -> bool {
+    matches!(c, '\'' | '"')
+}
+
 /// Splits the first word off a line.
 fn word(line: &str) -> (&str, &str) {
     let (first, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -79,10 +93,7 @@ fn word(line: &str) -> (&str, &str) {
 
 /// Returns the text between quotes, which must be the whole text.
 fn quoted(text: &str) -> Option<&str> {
-    let mark = text
-        .chars()
-        .next()
-        .filter(|mark| matches!(mark, '\'' | '"'))?;
+    let mark = text.chars().next().filter(|mark| is_mark(*mark))?;
     text.strip_prefix(mark)?.strip_suffix(mark)
 }
 
@@ -96,9 +107,7 @@ fn subjects(list: &str) -> Option<Vec<Pattern>> {
     let mut found = Vec::new();
     let mut rest = list;
     while let Some(mark) = rest.chars().next() {
-        let inner = rest
-            .strip_prefix(mark)
-            .filter(|_| matches!(mark, '\'' | '"'))?;
+        let inner = rest.strip_prefix(mark).filter(|_| is_mark(mark))?;
         let (subject, after) = inner.split_once(mark)?;
         if found.len() == SUBJECTS_MAX {
             return None;
@@ -116,7 +125,7 @@ fn wildcards(subject: &str) -> Pattern {
 #[cfg(test)]
 mod tests {
     use super::super::{Rule, Verdict, verdict};
-    use super::parse;
+    use super::{authorities, parse};
     use proptest::prelude::*;
 
     const TWO: &str = "# A comment\n\n\
@@ -198,6 +207,7 @@ mod tests {
             words in prop::collection::vec(prop::sample::select(WORDS), 0..40),
         ) {
             let _ = parse(&words.concat());
+            let _ = authorities(&words.concat());
         }
 
         #[test]

@@ -1,6 +1,6 @@
 //! Tests of signing policies and namespaces files.
 
-use super::super::{Policy, Revocation};
+use super::super::{Policy, PolicyFormat, Revocation};
 use super::{ALICE, SUB, TestChain, assert_refused, authority, verify};
 
 #[test]
@@ -17,7 +17,7 @@ fn a_signing_policy_binds_every_authority_of_the_chain() {
                 "access_id_CA X509 '/DC=org/CN={issuer}'\npos_rights globus CA:sign\n\
                  cond_subjects globus '\"/DC=org/CN={subject}\"'\n"
             );
-            trust.add_policy(&Policy::signing(&text).expect("a policy"));
+            trust.add_policy(&Policy::parse(PolicyFormat::Signing, &text, &[]).expect("a policy"));
         }
         verify(&trust, chain)
     };
@@ -45,7 +45,7 @@ fn a_signing_policy_binds_every_authority_of_the_chain() {
     assert!(with(&[("Root", "Sub"), ("Sub", "Al*")], &plain).is_ok());
     // A policy of an authority that signs nothing here does not matter.
     assert!(with(&[("Alice", "x")], &plain).is_ok());
-    assert!(Policy::signing("no policy").is_err());
+    assert!(Policy::parse(PolicyFormat::Signing, "no policy", &[]).is_err());
 }
 
 #[test]
@@ -57,11 +57,11 @@ fn both_formats_of_policies_must_permit_a_certificate() {
             "access_id_CA X509 '/DC=org/CN=Sub'\npos_rights globus CA:sign\n\
              cond_subjects globus '\"/DC=org/CN={subject}\"'\n"
         );
-        Policy::signing(&text).expect("a policy")
+        Policy::parse(PolicyFormat::Signing, &text, &[]).expect("a policy")
     };
     let namespaces = |text: &str| {
         let sub = keys.sub();
-        Policy::namespaces(text, &[&sub]).expect("a policy")
+        Policy::parse(PolicyFormat::Namespaces, text, &[&sub]).expect("a policy")
     };
     let with = |policies: &[Policy]| {
         let mut trust = keys.trust(Revocation::default());
@@ -105,4 +105,49 @@ fn both_formats_of_policies_must_permit_a_certificate() {
     // A rule that denies another subject permits nothing.
     let none = "TO Issuer SELF DENY Subject \"/DC=org/CN=Bob\"\n";
     assert_refused(with(&[namespaces(none)]), "does not permit");
+}
+
+#[test]
+fn a_damaged_policy_denies_only_its_own_authorities() {
+    let keys = TestChain::new();
+    let chain = [keys.alice(), keys.sub()];
+    let sub = keys.sub();
+    let with = |format, text: &str, own: &[&[u8]]| {
+        assert!(Policy::parse(format, text, own).is_err(), "{text}");
+        let mut trust = keys.trust(Revocation::default());
+        trust.add_policy(&Policy::denying(format, text, own).expect("good certificates"));
+        verify(&trust, &chain)
+    };
+    let entry = |name: &str| format!("access_id_CA X509 {name}\npos_rights globus CA:all\n");
+    let statement = |name: &str| format!("TO Issuer {name} PERMIT Subject \"(a|b)\"\n");
+    let (signing, namespaces) = (PolicyFormat::Signing, PolicyFormat::Namespaces);
+    for (format, text) in [
+        (signing, entry("'/DC=org/CN=Sub'")),
+        (signing, entry("'/DC=org/CN=Sub")),
+        (signing, entry("'/DC=org/CN=Root'")),
+        (namespaces, statement("\"/DC=org/CN=Sub\"")),
+        (namespaces, statement("\"/dc=org/cn=root\"")),
+        (
+            namespaces,
+            format!("{}TO \"", statement("\"/DC=org/CN=Sub\"")),
+        ),
+    ] {
+        let words = match format {
+            PolicyFormat::Signing => "the signing policy of /DC=org/CN=",
+            PolicyFormat::Namespaces => "the namespaces file of /DC=org/CN=",
+        };
+        let refused = with(format, &text, &[]);
+        assert_refused(refused.clone(), "is damaged");
+        assert_refused(refused, words);
+    }
+    for format in [signing, namespaces] {
+        // The file belongs to the authority although it does not name the authority.
+        assert_refused(with(format, "<html>", &[&sub]), "CN=Sub is damaged");
+        assert!(
+            with(format, "<html>", &[]).is_ok(),
+            "no authority of the chain"
+        );
+    }
+    assert!(with(signing, &entry("'/DC=org/CN=Other'"), &[]).is_ok());
+    assert!(with(namespaces, &statement("\"/DC=org/CN=Other\""), &[]).is_ok());
 }
