@@ -24,8 +24,9 @@ struct Found {
 /// Removes the checkpoints in `folder` that were not written for the maximum age of a checkpoint:
 /// their transfers have ended, or would not use them. Then removes the oldest checkpoints until the
 /// others are within the bounds. Keeps `own`, which the caller is about to open, and the checkpoints
-/// that a session has open. A removed checkpoint costs a new listing, but no data. Ignores errors: a
-/// checkpoint that cannot be removed is found again by the next call.
+/// that a session has open: a session that sends data for more than a day still removes the record
+/// of a folder in which a file has changed. A removed checkpoint costs a new listing, but no data.
+/// Ignores errors: the next call finds a checkpoint again that cannot be removed.
 pub fn sweep(folder: &Path, own: &Path, bounds: SweepBounds, now: SystemTime) {
     let age_max = CheckpointOptions::default().age_max;
     let mut kept = Vec::new();
@@ -37,7 +38,7 @@ pub fn sweep(folder: &Path, own: &Path, bounds: SweepBounds, now: SystemTime) {
         let Ok(state) = file.metadata() else { continue };
         let written = state.modified().unwrap_or(now);
         let age = now.duration_since(written).unwrap_or_default();
-        if age > age_max && path != own {
+        if age > age_max && path != own && !is_open(&path) {
             let _ = std::fs::remove_file(path);
             continue;
         }

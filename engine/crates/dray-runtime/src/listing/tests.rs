@@ -500,13 +500,14 @@ fn the_oldest_checkpoints_beyond_the_bounds_are_removed() {
         file.set_modified(now - Duration::from_secs(age_hours * 3600))
             .expect("set");
     };
-    let ages = [("a", 30), ("b", 9), ("c", 8), ("d", 7), ("e", 6)];
+    let ages = [("a", 30), ("b", 9), ("c", 8), ("d", 7), ("e", 6), ("f", 30)];
     for (name, age) in ages {
         make(&format!("{name}.listing"), age);
     }
     make("other", 30);
-    // The session of b has its checkpoint open.
-    let _open = Checkpoint::open(&at("b.listing"), b"b", EAGER).expect("a checkpoint");
+    // The sessions of b and f have their checkpoints open.
+    let open = |name: &str| Checkpoint::open(&at(name), b"key", EAGER).expect("a checkpoint");
+    let _open = [open("b.listing"), open("f.listing")];
     let left = |count_max: u64, bytes_max: u64| {
         let bounds = SweepBounds {
             count_max,
@@ -525,10 +526,10 @@ fn the_oldest_checkpoints_beyond_the_bounds_are_removed() {
         names.sort();
         names.join(" ").replace(".listing", "")
     };
-    assert_eq!(left(9, 400), "b c d e other", "a is too old");
-    assert_eq!(left(3, 400), "b c e other", "the oldest that is not open");
-    assert_eq!(left(9, 250), "b c other");
-    assert_eq!(left(0, 0), "b c other", "open, and about to be opened");
+    assert_eq!(left(9, 500), "b c d e f other", "a is too old");
+    assert_eq!(left(4, 500), "b c e f other", "the oldest that is not open");
+    assert_eq!(left(9, 350), "b c f other");
+    assert_eq!(left(0, 0), "b c f other", "open, and about to be opened");
 }
 
 #[test]
