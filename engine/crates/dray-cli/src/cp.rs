@@ -75,7 +75,7 @@ fn copy_files(cp: &Cp, spans: &Spans) -> Result<Exit, Stop> {
         content: cp.what.content(),
         targets: Targets {
             folders: locations::targets(&cp.what.target)?,
-            limits: cp.limit_target.clone(),
+            limits: cp.limit_target.iter().cloned().collect(),
             direct: cp.direct_io,
             preallocates: cp.preallocate,
             stripes: cp.stripe,

@@ -155,7 +155,7 @@ impl ServeHandler {
                 })?;
                 let targets = Targets {
                     folders: locations::targets(&serve.target)?,
-                    limits: serve.limit_target.clone(),
+                    limits: serve.limit_target.iter().cloned().collect(),
                     direct: serve.direct_io,
                     preallocates: serve.preallocate,
                     stripes: serve.stripe,

@@ -16,7 +16,7 @@ use dray_link::pool::Pool;
 use dray_runtime::assembly::{Buffers, Content, Threads, TransferPlan};
 use dray_runtime::select::Filter;
 use dray_runtime::sink::sweep::Purged;
-use dray_runtime::sink::{self, Destination, DestinationRequest, TransferLog};
+use dray_runtime::sink::{self, Destination, DestinationRequest, ReadLog, TransferLog};
 use dray_runtime::source::{self, Root};
 use dray_runtime::sweep::WalkRoot;
 use dray_store::lustre::stripes_refused;
@@ -368,14 +368,19 @@ impl Export {
         }
     }
 
-    /// Reads the object log of one transfer in a folder. Returns `None` if there is no log.
+    /// Reads the object log of one transfer in a folder. Returns `None` if there is no log. `earlier`
+    /// is the log that an earlier call has read.
     ///
     /// # Errors
     /// The errors of [`Export::destination`] for an invalid path. Errors of
     /// [`DestinationRequest::read_log`].
-    pub fn read_log(&self, within: Within) -> Result<Option<TransferLog>> {
+    pub fn read_log(
+        &self,
+        within: Within,
+        earlier: Option<&ReadLog>,
+    ) -> Result<Option<TransferLog>> {
         match self.existing(within)? {
-            Some(request) => request.read_log(),
+            Some(request) => request.read_log(earlier),
             None => Ok(None),
         }
     }

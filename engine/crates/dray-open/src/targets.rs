@@ -2,7 +2,7 @@
 
 use dray_core::{End, Error, ErrorKind, LogChoice, RelPath, Result, StripeChoice};
 use dray_runtime::assembly::Threads;
-use dray_store::wrap::limit::{LimitOptions, RateInTime};
+use dray_store::wrap::limit::{LimitOptions, TargetLimits};
 use dray_store::{LinkScope, PosixOptions, PosixStore, Store, TargetMap, WrapOptions, wrap};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,9 @@ use std::sync::Arc;
 pub struct Targets {
     /// Absolute path of each folder, with the name of its storage target.
     pub folders: Vec<(PathBuf, String)>,
-    /// Maximum rate of each storage target, by name.
-    pub limits: Vec<(String, RateInTime)>,
+    /// Maximum rate of each storage target, by name. All stores of these targets and of their clones
+    /// share the rate.
+    pub limits: TargetLimits,
     /// True if large files are read and written without the page cache, where the file system
     /// supports that.
     pub direct: bool,
@@ -84,8 +85,8 @@ impl Targets {
             index.is_some_and(|index| u16::from_str_radix(index, 16).is_ok())
         };
         let unknown =
-            |name: &&String| !is_named(name) && !name.starts_with("device ") && !is_ost(name);
-        let Some(name) = self.limits.iter().map(|(name, _)| name).find(unknown) else {
+            |name: &&str| !is_named(name) && !name.starts_with("device ") && !is_ost(name);
+        let Some(name) = self.limits.names().find(unknown) else {
             return Ok(());
         };
         let known: Vec<&str> = self.folders.iter().map(|(_, name)| name.as_str()).collect();
@@ -107,10 +108,9 @@ impl Targets {
     /// Returns a store that applies the rate limits of these targets to `store`.
     #[must_use]
     pub fn limit(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
-        let limits = self.limits.iter();
         let limit = (!self.limits.is_empty()).then(|| LimitOptions {
             whole: None,
-            targets: limits.cloned().collect(),
+            targets: self.limits.clone(),
         });
         let wrapped = WrapOptions {
             limit,
@@ -143,9 +143,13 @@ pub(crate) fn target_map(targets: &[(PathBuf, String)], root: &Path) -> Result<T
 
 #[cfg(test)]
 mod tests {
-    use super::target_map;
-    use dray_core::RelPath;
+    use super::{Targets, target_map};
+    use crate::export::Export;
+    use dray_core::rate::BytesPerSecond;
+    use dray_core::{Name, RelPath};
+    use dray_store::PartialRequest;
     use std::path::{Path, PathBuf};
+    use std::time::{Duration, Instant};
 
     #[test]
     fn targets_as_a_root_sees_them() {
@@ -155,5 +159,39 @@ mod tests {
         let path = |text: &str| RelPath::parse(text.as_bytes()).expect("good");
         assert_eq!(map.name_of(&path("slow/a")), Some("s"));
         assert_eq!(map.name_of(&path("a")), Some("d"));
+    }
+
+    #[test]
+    fn the_sessions_of_a_root_share_the_rate_of_a_target() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let limit = ("slow".to_owned(), BytesPerSecond(500_000).into());
+        let targets = Targets {
+            folders: vec![(folder.path().to_owned(), "slow".to_owned())],
+            limits: std::iter::once(limit).collect(),
+            ..Targets::default()
+        };
+        let export = Export::open(folder.path().to_owned(), targets).expect("a root");
+        // With `setuid`, each session opens the root anew.
+        let anew = export.anew().expect("a root");
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            for (number, export) in [&export, &anew].into_iter().enumerate() {
+                scope.spawn(move || {
+                    let path = RelPath::parse(format!("file{number}").as_bytes());
+                    let request = PartialRequest {
+                        name: Name::new(format!(".dray-{number}").as_bytes()).expect("a name"),
+                        reuse: None,
+                    };
+                    let partial = export
+                        .store()
+                        .begin(&path.expect("a path"), 100_000, &request);
+                    let partial = partial.expect("begun");
+                    partial.write_at(0, &[1; 100_000]).expect("written");
+                });
+            }
+        });
+        // 200 000 bytes at 500 KB/s take 400 ms, minus one burst of 20 ms.
+        let took = began.elapsed();
+        assert!(took >= Duration::from_millis(370), "{took:?}");
     }
 }

@@ -4,13 +4,12 @@
 use dray_core::rate::BytesPerSecond;
 use dray_core::{End, ErrorKind, Metadata, Name, RelPath};
 use dray_store::wrap::chaos::{ChaosOptions, Fault, Rule};
-use dray_store::wrap::limit::LimitOptions;
+use dray_store::wrap::limit::{LimitOptions, TargetLimits};
 use dray_store::wrap::{Operation, trace};
 use dray_store::{
     Attributes, MemoryStore, NullStore, NullTree, PartialRequest, PosixOptions, PosixStore,
     Publish, ReadExt, ReadPurpose, Store, StoreExt, SyncItem, TargetMap, WrapOptions, wrap,
 };
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -53,7 +52,9 @@ fn one_target_is_limited_and_the_other_is_not() {
     }
     let limit = LimitOptions {
         whole: None,
-        targets: BTreeMap::from([("slow".to_owned(), BytesPerSecond(500_000).into())]),
+        targets: [("slow".to_owned(), BytesPerSecond(500_000).into())]
+            .into_iter()
+            .collect(),
     };
     let options = WrapOptions {
         limit: Some(limit),
@@ -92,7 +93,7 @@ fn a_file_that_takes_one_writer_does_so_past_a_hook_that_does_not_delay() {
     let limited = takes_one(WrapOptions {
         limit: Some(LimitOptions {
             whole: Some(BytesPerSecond(1 << 30)),
-            targets: BTreeMap::new(),
+            targets: TargetLimits::default(),
         }),
         ..WrapOptions::default()
     });

@@ -20,12 +20,48 @@ const BURST: Duration = Duration::from_millis(20);
 pub struct LimitOptions {
     /// Limit on the total rate of all targets.
     pub whole: Option<BytesPerSecond>,
-    /// Limits on the rate of single targets, by target name.
-    pub targets: BTreeMap<String, RateInTime>,
+    /// Limits on the rate of single targets.
+    pub targets: TargetLimits,
+}
+
+/// Limits on the rates of storage targets. All stores that use clones of one value share its rates:
+/// two concurrent sessions together do not exceed the rate of a target.
+#[derive(Debug, Clone, Default)]
+pub struct TargetLimits(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Buckets by target name.
+    buckets: BTreeMap<String, Arc<Bucket>>,
+    /// Time at which the first byte was moved.
+    begin: OnceLock<Instant>,
+}
+
+impl TargetLimits {
+    /// Returns the names of the limited targets.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.buckets.keys().map(String::as_str)
+    }
+
+    /// Returns true if no target has a limit.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.buckets.is_empty()
+    }
+}
+
+impl FromIterator<(String, RateInTime)> for TargetLimits {
+    fn from_iter<I: IntoIterator<Item = (String, RateInTime)>>(limits: I) -> Self {
+        let bucket = |(name, rate)| (name, Arc::new(Bucket::new(rate)));
+        Self(Arc::new(Shared {
+            buckets: limits.into_iter().map(bucket).collect(),
+            begin: OnceLock::new(),
+        }))
+    }
 }
 
 /// A rate that changes over time, as if other programs used the same target. Time starts when the
-/// first byte is moved.
+/// first byte of a store with these limits is moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateInTime {
     first: BytesPerSecond,
@@ -93,25 +129,21 @@ fn read_seconds(text: &str) -> Result<Duration, String> {
 /// A hook that limits rates.
 pub struct Limit {
     whole: Option<Bucket>,
-    targets: BTreeMap<String, Arc<Bucket>>,
+    targets: TargetLimits,
     /// Buckets by target number; `None` for a target without a limit.
     numbers: RwLock<HashMap<TargetId, Option<Arc<Bucket>>>>,
     store: Arc<dyn Store>,
-    /// Time at which the first byte was moved.
-    begin: OnceLock<Instant>,
 }
 
 impl Limit {
     /// Creates a hook with limits for `store`. `store` supplies the names of its targets.
     #[must_use]
     pub fn new(options: LimitOptions, store: Arc<dyn Store>) -> Self {
-        let bucket = |(name, rate)| (name, Arc::new(Bucket::new(rate)));
         Self {
             whole: options.whole.map(|rate| Bucket::new(rate.into())),
-            targets: options.targets.into_iter().map(bucket).collect(),
+            targets: options.targets,
             numbers: RwLock::default(),
             store,
-            begin: OnceLock::new(),
         }
     }
 
@@ -124,7 +156,7 @@ impl Limit {
         }
         let targets = self.store.targets();
         let name = targets.into_iter().find(|known| known.id == target);
-        let bucket = name.and_then(|known| self.targets.get(&known.name).cloned());
+        let bucket = name.and_then(|known| self.targets.0.buckets.get(&known.name).cloned());
         let mut numbers = self.numbers.write_unpoisoned();
         numbers.insert(target, bucket.clone());
         bucket
@@ -151,7 +183,7 @@ impl Hook for Limit {
             .into_iter()
             .flatten()
         {
-            let begin = *self.begin.get_or_init(Instant::now);
+            let begin = *self.targets.0.begin.get_or_init(Instant::now);
             bucket.take(call.range.length, begin);
         }
         Ok(())
@@ -160,6 +192,7 @@ impl Hook for Limit {
 
 /// A token bucket that stores a time instead of a number of tokens: the time until which the rate
 /// is used up. Each take moves this time later by the time that its bytes need.
+#[derive(Debug)]
 struct Bucket {
     rate: RateInTime,
     even: Mutex<Instant>,
