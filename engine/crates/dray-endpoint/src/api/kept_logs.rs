@@ -1,9 +1,9 @@
 //! A cache of object logs for the next pages of their unfinished files.
 //!
-//! For a page, the whole log must be read. Without this cache, a large log would be read once for
-//! each of its pages.
+//! The endpoint must read the whole log to answer for one page. With this cache, the endpoint reads
+//! a large log once for several pages.
 //!
-//! Invariant owned here: the cache is bounded in logs, memory and time.
+//! Invariant: the number, the memory and the age of the kept logs are bounded.
 
 use dray_core::lock::LockExt;
 use dray_runtime::sink::ReadLog;

@@ -189,7 +189,8 @@ impl DestinationRequest {
     /// begun, or no file is unfinished.
     ///
     /// `earlier` is the log that an earlier call has read. Its contents are used again if the file of
-    /// the log still has the same inode, size and time. Each commit changes the size.
+    /// the log still has the same inode, size and time. Each commit changes the size of a log without
+    /// part logs. A log of a form with part logs is always read again.
     ///
     /// # Errors
     /// - `PermissionDenied` for the log of another owner.
@@ -210,7 +211,9 @@ impl DestinationRequest {
         let Some(state) = at.store.stat(&path)? else {
             return Ok(None);
         };
-        let known = earlier.filter(|earlier| earlier.state == state);
+        let known = earlier.filter(|earlier| {
+            earlier.state == state && earlier.recovery.header.form.files_per_part().is_none()
+        });
         let read = match known {
             Some(known) => known.clone(),
             None => match recover(&mut StoredLog::new(file, &at.store, &path))? {
