@@ -23,10 +23,10 @@ struct Found {
 
 /// Removes the checkpoints in `folder` that were not written for the maximum age of a checkpoint:
 /// their transfers have ended, or would not use them. Then removes the oldest checkpoints until the
-/// others are within the bounds. Keeps `own`, which the caller is about to open, and the checkpoints
-/// that a session has open: a session that sends data for more than a day still removes the record
-/// of a folder in which a file has changed. A removed checkpoint costs a new listing, but no data.
-/// Ignores errors: the next call finds a checkpoint again that cannot be removed.
+/// others are within the bounds. Keeps `own`, which the caller is about to open. Keeps each
+/// checkpoint that a session has open, even an old one: the session may send data for more than a
+/// day, and then remove the record of a folder in which a file has changed. A removed checkpoint
+/// costs a new listing, but no data. Ignores errors: the next call tries again.
 pub fn sweep(folder: &Path, own: &Path, bounds: SweepBounds, now: SystemTime) {
     let age_max = CheckpointOptions::default().age_max;
     let mut kept = Vec::new();

@@ -366,8 +366,8 @@ fn refuse_form(request: &DestinationRequest) -> Result<()> {
         .remedy("omit --log, or write to a folder of one file system"))
 }
 
-/// Refuses a log in memory if an earlier run of the transfer has left a log: its files would not be
-/// resumed, and the log would stay behind although its partial files are replaced.
+/// Refuses a log in memory if an earlier run of the transfer has left a log. Otherwise the transfer
+/// would replace the partial files of this log, and leave the log at the destination.
 fn refuse_memory(place: &LogPlace, request: &DestinationRequest) -> Result<()> {
     if request.log != Some(LogChoice::Memory) {
         return Ok(());
