@@ -45,7 +45,7 @@ impl Certificates {
         for error in self.damaged.values() {
             tracing::error!(
                 "{error}; until the file is correct, the endpoint accepts no certificate of the \
-                 authority to which the file belongs"
+                 authorities that the file names and of the authority with the name of the file"
             );
         }
         for word in idle_words(&self.idle, known) {

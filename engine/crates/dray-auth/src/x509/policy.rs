@@ -73,7 +73,7 @@ impl Policy {
         .map(Self)
     }
 
-    /// Returns the policy that takes the place of a file that cannot be parsed. It denies all
+    /// Returns the policy to use instead of a file that cannot be parsed. This policy denies all
     /// subjects of the authorities to which the file belongs, and of the authorities that the file
     /// still names. `own` has the meaning as in [`Self::parse`].
     ///
