@@ -7,6 +7,7 @@
 //!   [`MemoryStore`], [`NullStore`];
 //! - wrappers that are stores themselves ([`mod@wrap`]: limit, trace, chaos);
 //! - one [`conformance`] suite for all backends;
+//! - [`faults`], which `dray chaos` injects into system calls;
 //! - pools of [`connections`] for backends that use several connections to one server;
 //! - [`state_watch`], which decides when a backend asks its server for the state of an open file.
 //!
@@ -21,6 +22,7 @@ pub mod connections;
 pub mod disks;
 pub mod errno;
 mod ext;
+pub mod faults;
 mod file_note;
 mod folder_lister;
 pub mod gluster;

@@ -6,6 +6,7 @@
 
 mod attributes;
 mod below;
+mod calls;
 mod control;
 mod direct;
 mod file_systems;

@@ -4,7 +4,7 @@ use super::folders::Folders;
 use super::read::{read_at, write_all_at};
 use super::resolve::split;
 use super::write::{create_over, unlink};
-use super::{ErrorContext, PosixStore, size_of};
+use super::{ErrorContext, PosixStore, calls, size_of};
 use crate::CONTROL_NAMES_MAX;
 use crate::store::ControlFile;
 use crate::types::ControlMode;
@@ -191,7 +191,7 @@ impl ControlFile for PosixControl {
 
     fn sync(&self) -> Result<()> {
         let name = self.named("sync the control file");
-        rustix::io::retry_on_intr(|| rustix::fs::fdatasync(self.file())).map_err(&name)?;
+        calls::fdatasync(self.file()).map_err(&name)?;
         if !self.is_name_durable.load(Ordering::Acquire) {
             let path = self.place.path.as_bytes();
             self.folders
@@ -217,7 +217,7 @@ impl ControlFile for PosixControl {
             .beside(self.place.path.as_bytes(), |folder, name| {
                 let file = create_over(folder, &next, PRIVATE_FILE.as_raw_mode())?;
                 let written = write_all_at(file.as_fd(), 0, bytes)
-                    .and_then(|()| rustix::fs::fdatasync(&file))
+                    .and_then(|()| calls::fdatasync(&file))
                     .and_then(|()| {
                         rustix::fs::renameat(folder.fd(), next.as_bytes(), folder.fd(), name)
                     });
@@ -259,5 +259,5 @@ impl ControlFile for PosixControl {
 }
 
 fn sync_folder(folder: &super::folders::Folder) -> rustix::io::Result<()> {
-    rustix::io::retry_on_intr(|| rustix::fs::fsync(folder.fd()))
+    calls::fsync(folder.fd())
 }

@@ -7,8 +7,8 @@
 //! kernel ensures that each descriptor sees the bytes written with the other one. On file systems
 //! without direct I/O, all bytes pass through the page cache.
 
-use super::size_of;
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use super::{calls, size_of};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -71,7 +71,7 @@ impl Direct {
         let mut written = 0;
         while written < length {
             let rest = &bytes[written..length];
-            match rustix::io::pwrite(&self.0, rest, offset + written as u64) {
+            match calls::pwrite(self.0.as_fd(), rest, offset + written as u64, ALIGNMENT) {
                 // The caller writes the remaining bytes through the page cache. If the storage has
                 // a real error, that write reports it.
                 Ok(0) | Err(Errno::INVAL) => return Ok(written),

@@ -1,7 +1,7 @@
 //! File systems that a store uses. The store keeps a descriptor of each file system open from the
 //! first use, so that the kernel reports lost writes to this descriptor.
 
-use super::ErrorContext;
+use super::{ErrorContext, calls};
 use dray_core::lock::LockExt;
 use dray_core::{Error, ErrorKind, Result, Status};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -40,7 +40,7 @@ impl FileSystem {
         if *has_failed {
             return Err(lost(place));
         }
-        rustix::io::retry_on_intr(|| rustix::fs::syncfs(&self.fd)).map_err(|errno| {
+        calls::syncfs(&self.fd).map_err(|errno| {
             *has_failed = true;
             LOSSES.lock_unpoisoned().insert(self.device);
             place.error("sync the file system", errno)

@@ -3,7 +3,7 @@
 use super::direct::Direct;
 use super::share::may_share;
 use super::uncached;
-use super::{ErrorContext, PosixStore, attributes, inode_of, size_of, time_of};
+use super::{ErrorContext, PosixStore, attributes, calls, inode_of, size_of, time_of};
 use crate::store::ReadHandle;
 use crate::types::{InodeState, Noted, ReadPurpose, ReadState};
 use dray_core::{ByteRange, End, RelPath, Result, Sums};
@@ -188,7 +188,7 @@ pub(super) fn write_all_at(
 ) -> rustix::io::Result<()> {
     while !bytes.is_empty() {
         let piece = (PIECE - offset % PIECE).min(bytes.len() as u64) as usize;
-        match rustix::io::pwrite(fd, &bytes[..piece], offset) {
+        match calls::pwrite(fd, &bytes[..piece], offset, 1) {
             // The device accepted no bytes and reported no error.
             Ok(0) => return Err(Errno::IO),
             Ok(count) => {

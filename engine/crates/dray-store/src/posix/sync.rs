@@ -8,8 +8,8 @@
 //! On a file system without a usable `syncfs`, such as a mount of a network file system, several
 //! threads sync the items. Otherwise an item on a slow server would delay the items on all servers.
 
-use super::PosixStore;
 use super::folders::Folder;
+use super::{PosixStore, calls};
 use crate::types::SyncItem;
 use dray_core::{Name, RelPath, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -148,7 +148,7 @@ impl PosixStore {
 
     fn sync_one(&self, found: &ItemInFolder<'_>) -> Synced {
         match found.open() {
-            Ok(file) => rustix::io::retry_on_intr(|| rustix::fs::fsync(file.fd()))
+            Ok(file) => calls::fsync(file.fd())
                 .map(Ok)
                 .map_err(|errno| self.place(found.path).error("sync", errno)),
             // The mode of the file forbids opening it. Sync the whole file system instead, if

@@ -5,7 +5,8 @@ use super::direct::Direct;
 use super::file_systems::kind_of;
 use super::folders::{Folder, Folders};
 use super::read::{read_at, write_all_at};
-use super::{ErrorContext, PosixStore, birth_of, resolve, share, size_of};
+use super::{ErrorContext, PosixStore, birth_of, calls, resolve, share, size_of};
+use crate::faults::{self, Unsynced};
 use crate::store::Partial;
 use crate::types::{Attributes, PartialId, PartialRequest, Publish};
 use dray_core::{ByteRange, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Status};
@@ -58,6 +59,7 @@ impl PosixStore {
             layout: self.layouts.of_partial(fd.as_fd(), id, size_bytes, || {
                 folder.as_ref().map(|folder| folder.target)
             }),
+            unsynced: faults::installed().and_then(|faults| faults.watch(fd.as_fd())),
             fd,
             id,
             name: request.name.clone(),
@@ -240,6 +242,8 @@ pub(super) struct PosixPartial {
     name: Name,
     folders: Arc<Folders>,
     place: ErrorContext,
+    /// Bytes that an injected fault of a sync loses; `None` if no faults are injected.
+    unsynced: Option<Arc<Unsynced>>,
 }
 
 impl PosixPartial {
@@ -275,7 +279,11 @@ impl Partial for PosixPartial {
         direct
             .map_or(Ok(0), |direct| direct.write_at(offset, bytes))
             .and_then(|count| write_all_at(self.fd.as_fd(), offset + count as u64, &bytes[count..]))
-            .map_err(self.unwritten("write the file"))
+            .map_err(self.unwritten("write the file"))?;
+        if let Some(unsynced) = &self.unsynced {
+            unsynced.written(offset, bytes.len() as u64);
+        }
+        Ok(())
     }
 
     fn share(&self, range: ByteRange, from: BorrowedFd<'_>, offset: u64) -> Result<bool> {
@@ -346,8 +354,7 @@ impl Partial for PosixPartial {
     }
 
     fn sync(&self) -> Result<()> {
-        rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.fd))
-            .map_err(self.named("sync the file"))
+        calls::fdatasync(&self.fd).map_err(self.named("sync the file"))
     }
 
     fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()> {
