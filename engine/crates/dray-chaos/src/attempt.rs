@@ -1,6 +1,7 @@
 //! One run of the command of the copy: its process, its progress and its report.
 
 use crate::children::{ChildId, Children, Output};
+use crate::hub::Hub;
 use dray_core::Result;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -59,8 +60,9 @@ impl Attempt {
         command: &[String],
         folder: &Path,
         children: &Children,
+        hub: Option<&Hub>,
     ) -> Result<Self> {
-        let output = Output::new(folder, &format!("attempt-{number}"));
+        let output = Output::new(folder, &format!("attempt-{number}")).with_faults(hub);
         let mut command = command.to_vec();
         if !command.iter().any(|word| word == "--json") {
             command.push("--json".to_owned());

@@ -5,6 +5,8 @@
 //! `dray chaos`, which then kills the groups. If the first process of a group ends, the others are
 //! killed too: a program whose wrapper has ended must not outlive the run.
 
+use crate::agent::SOCKET_VARIABLE;
+use crate::hub::Hub;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
@@ -35,6 +37,8 @@ pub(crate) struct Output {
     pub(crate) out: PathBuf,
     /// Standard error.
     pub(crate) log: PathBuf,
+    /// Socket from which the process gets storage faults.
+    pub(crate) socket: Option<PathBuf>,
 }
 
 impl Output {
@@ -43,7 +47,14 @@ impl Output {
         Self {
             out: folder.join(format!("{name}.out")),
             log: folder.join(format!("{name}.log")),
+            socket: None,
         }
+    }
+
+    /// Gives the process the socket of a hub.
+    pub(crate) fn with_faults(self, hub: Option<&Hub>) -> Self {
+        let socket = hub.map(|hub| hub.path().to_owned());
+        Self { socket, ..self }
     }
 
     /// Returns the last lines of standard error, for messages.
@@ -81,14 +92,18 @@ impl Children {
         if state.is_closed {
             return Err(stopped());
         }
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(log)
-            .process_group(0)
-            .spawn()
-            .map_err(failed)?;
+            .env_remove(SOCKET_VARIABLE)
+            .process_group(0);
+        if let Some(socket) = &output.socket {
+            command.env(SOCKET_VARIABLE, socket);
+        }
+        let child = command.spawn().map_err(failed)?;
         let number = state.next;
         state.next += 1;
         state.running.insert(number, child);

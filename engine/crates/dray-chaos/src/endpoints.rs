@@ -1,6 +1,7 @@
 //! The endpoints of a run: start, readiness, restart after a kill, and the proxy in front of each.
 
 use crate::children::{ChildId, Children, Output, stopped, words};
+use crate::hub::Hub;
 use crate::plan::{EndpointPlan, Plan};
 use crate::proxy::Proxy;
 use dray_core::{End, Error, ErrorKind, Result};
@@ -29,12 +30,16 @@ pub(crate) struct Endpoint {
     output: Output,
     /// The proxy through which the copy reaches the endpoint.
     pub(crate) proxy: Proxy,
+    /// Sends storage faults to the process; `None` if the schedule has none.
+    pub(crate) hub: Option<Hub>,
 }
 
 enum State {
     Running(ChildId),
     Stopped(ChildId, Instant),
     Killed(Instant),
+    /// The process could not be started again.
+    Lost,
 }
 
 /// The programs and the folder that the commands of a plan mention.
@@ -43,11 +48,13 @@ pub(crate) struct Words<'a> {
     pub(crate) program: &'a Path,
     /// The folder of the run.
     pub(crate) folder: &'a Path,
+    /// True if the schedule has faults of the storage.
+    pub(crate) has_storage_faults: bool,
 }
 
 impl Words<'_> {
-    /// Replaces the placeholders of a command: `{folder}`, `{NAME}` and `{NAME.key}`. The word `dray`
-    /// as the program means this program.
+    /// Replaces the placeholders of a command: `{folder}`, `{NAME}` and `{NAME.key}`. The word
+    /// `dray` as the program means this program.
     pub(crate) fn expand(&self, command: &[String], endpoints: &[Endpoint]) -> Result<Vec<String>> {
         let mut expanded = Vec::with_capacity(command.len());
         for (index, word) in command.iter().enumerate() {
@@ -133,7 +140,7 @@ impl Endpoint {
         let mut endpoints: Vec<Self> = Vec::new();
         for given in &plan.endpoints {
             let command = words.expand(&given.command, &endpoints)?;
-            let mut endpoint = Self::new(given, command, words.folder, children)?;
+            let mut endpoint = Self::new(given, command, words, children)?;
             endpoint.await_ready()?;
             endpoints.push(endpoint);
         }
@@ -143,10 +150,10 @@ impl Endpoint {
     fn new(
         given: &EndpointPlan,
         command: Vec<String>,
-        folder: &Path,
+        words: &Words<'_>,
         children: &Children,
     ) -> Result<Self> {
-        let name = &given.name;
+        let (name, folder) = (&given.name, words.folder);
         let resolved = given.address.to_socket_addrs().map(|mut all| all.next());
         let address = match resolved {
             Ok(Some(address)) => address,
@@ -165,7 +172,9 @@ impl Endpoint {
             ));
         }
         let proxy = Proxy::start(given.proxy.as_deref().unwrap_or("127.0.0.1:0"), address)?;
-        let output = Output::new(folder, &format!("{name}-1"));
+        let hub = words.has_storage_faults.then(|| Hub::start(folder, name));
+        let hub = hub.transpose()?;
+        let output = Output::new(folder, &format!("{name}-1")).with_faults(hub.as_ref());
         let child = children.start(&command, &output)?;
         Ok(Self {
             name: name.clone(),
@@ -177,6 +186,7 @@ impl Endpoint {
             starts: 1,
             output,
             proxy,
+            hub,
         })
     }
 
@@ -210,8 +220,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Returns the fingerprint that `dray serve` prints. `dray serve` may accept connections a moment
-    /// before it prints the fingerprint.
+    /// Returns the fingerprint that `dray serve` prints. `dray serve` may accept connections a
+    /// moment before it prints the fingerprint.
     fn key(&self) -> Result<String> {
         let until = Instant::now() + KEY_MAX;
         loop {
@@ -251,19 +261,26 @@ impl Endpoint {
         }
     }
 
-    /// Continues and restarts the process when the time has come. If the process has ended by
-    /// itself, returns the reason and restarts it.
+    /// Returns true if the process could not be started again.
+    pub(crate) const fn is_lost(&self) -> bool {
+        matches!(self.state, State::Lost)
+    }
+
+    /// Continues or restarts the process when its time has come. Returns one reason if the process
+    /// has ended by itself, and one if the process does not accept connections after a restart.
     ///
     /// # Errors
-    /// If the process cannot be started again.
-    pub(crate) fn tick(&mut self) -> Result<Option<String>> {
+    /// If the run was stopped, or if the system cannot start the process.
+    pub(crate) fn tick(&mut self) -> Result<Vec<String>> {
         let now = Instant::now();
         match self.state {
             State::Stopped(child, until) if now >= until => {
                 self.children.signal(child, Signal::CONT);
                 self.state = State::Running(child);
             }
-            State::Killed(until) if now >= until => self.restart()?,
+            State::Killed(until) if now >= until => {
+                return Ok(self.restart()?.into_iter().collect());
+            }
             State::Running(child) => {
                 if let Some(status) = self.children.ended(child) {
                     let cause = format!(
@@ -272,20 +289,35 @@ impl Endpoint {
                         words(status),
                         self.output.last_words()
                     );
-                    self.restart()?;
-                    return Ok(Some(cause));
+                    return Ok([cause].into_iter().chain(self.restart()?).collect());
                 }
             }
-            State::Stopped(..) | State::Killed(_) => {}
+            State::Stopped(..) | State::Killed(_) | State::Lost => {}
         }
-        Ok(None)
+        Ok(Vec::new())
     }
 
-    fn restart(&mut self) -> Result<()> {
+    /// Starts the process again. Returns the reason if the process does not accept connections.
+    ///
+    /// # Errors
+    /// If the run was stopped, or if the system cannot start the process.
+    fn restart(&mut self) -> Result<Option<String>> {
         self.starts += 1;
-        self.output = Output::new(&self.folder, &format!("{}-{}", self.name, self.starts));
-        self.state = State::Running(self.children.start(&self.command, &self.output)?);
-        self.await_ready()
+        let output = Output::new(&self.folder, &format!("{}-{}", self.name, self.starts));
+        self.output = output.with_faults(self.hub.as_ref());
+        let child = self.children.start(&self.command, &self.output)?;
+        self.state = State::Running(child);
+        match self.await_ready() {
+            Ok(()) => Ok(None),
+            Err(error) if error.kind == ErrorKind::Cancelled => Err(error),
+            Err(error) => {
+                self.state = State::Lost;
+                Ok(Some(format!(
+                    "the endpoint {} did not start again: {}",
+                    self.name, error.cause
+                )))
+            }
+        }
     }
 }
 

@@ -10,11 +10,13 @@
 //!
 //! Invariant of this crate: it sends signals only to processes that it has started.
 
+mod agent;
 mod attempt;
 mod children;
 mod draws;
 mod endpoints;
 mod events;
+mod hub;
 mod plan;
 mod proxy;
 mod run;
@@ -23,6 +25,7 @@ mod tree;
 mod verdict;
 mod watch;
 
+pub use agent::{Agent, SOCKET_VARIABLE, StorageFault};
 pub use children::Children;
 pub use events::{Event, Observer};
 pub use plan::{At, EXAMPLE, Fault, Injections, Plan, Target};

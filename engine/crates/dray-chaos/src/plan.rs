@@ -3,6 +3,7 @@
 mod read;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,6 +23,9 @@ pub struct Plan {
     pub copy: CopyPlan,
     /// Programs that run during the copy, in the order of the file.
     pub endpoints: Vec<EndpointPlan>,
+    /// Program that writes the destination: the target of drawn faults of the storage. `None` if
+    /// the commands do not show it.
+    pub writer: Option<Target>,
     /// Faults that the plan lists.
     pub faults: Vec<FaultPlan>,
     /// Number of faults to draw in addition.
@@ -134,6 +138,14 @@ pub enum Fault {
     Reorder(Injections),
     /// A piece of data arrives twice.
     Duplicate(Injections),
+    /// A write to a file fails because the storage is full.
+    NoSpace(Injections),
+    /// A write to a file fails with an error of the storage.
+    IoError(Injections),
+    /// A write to a file writes a part of its bytes.
+    ShortWrite(Injections),
+    /// A sync fails, and the bytes since the last sync of a partial file are lost.
+    FailedSync(Injections),
 }
 
 macro_rules! kinds {
@@ -176,6 +188,14 @@ kinds! {
     Reorder = "reorder", "probability", "count";
     /// [`Fault::Duplicate`].
     Duplicate = "duplicate", "probability", "count";
+    /// [`Fault::NoSpace`].
+    NoSpace = "no_space", "probability", "count";
+    /// [`Fault::IoError`].
+    IoError = "io_error", "probability", "count";
+    /// [`Fault::ShortWrite`].
+    ShortWrite = "short_write", "probability", "count";
+    /// [`Fault::FailedSync`].
+    FailedSync = "failed_sync", "probability", "count";
 }
 
 impl Kind {
@@ -184,6 +204,14 @@ impl Kind {
         matches!(
             self,
             Self::Cut | Self::Delay | Self::Corrupt | Self::Reorder | Self::Duplicate
+        )
+    }
+
+    /// Returns true if the program itself injects the fault into its system calls.
+    pub(crate) const fn is_storage(self) -> bool {
+        matches!(
+            self,
+            Self::NoSpace | Self::IoError | Self::ShortWrite | Self::FailedSync
         )
     }
 }
@@ -200,6 +228,21 @@ impl Fault {
             Self::Corrupt(_) => Kind::Corrupt,
             Self::Reorder(_) => Kind::Reorder,
             Self::Duplicate(_) => Kind::Duplicate,
+            Self::NoSpace(_) => Kind::NoSpace,
+            Self::IoError(_) => Kind::IoError,
+            Self::ShortWrite(_) => Kind::ShortWrite,
+            Self::FailedSync(_) => Kind::FailedSync,
+        }
+    }
+
+    /// Returns the number and probability of the injections of a fault of the storage.
+    pub(crate) const fn storage(&self) -> Option<Injections> {
+        match self {
+            Self::NoSpace(injections)
+            | Self::IoError(injections)
+            | Self::ShortWrite(injections)
+            | Self::FailedSync(injections) => Some(*injections),
+            _ => None,
         }
     }
 }
@@ -226,7 +269,13 @@ impl fmt::Display for Fault {
                 delay.as_millis(),
                 seconds(duration)
             ),
-            Self::Corrupt(injections) | Self::Reorder(injections) | Self::Duplicate(injections) => {
+            Self::Corrupt(injections)
+            | Self::Reorder(injections)
+            | Self::Duplicate(injections)
+            | Self::NoSpace(injections)
+            | Self::IoError(injections)
+            | Self::ShortWrite(injections)
+            | Self::FailedSync(injections) => {
                 write!(f, " x {}", injections.count)?;
                 match injections.probability < 1.0 {
                     true => write!(f, ", probability {}", injections.probability),
@@ -255,6 +304,15 @@ impl Plan {
         let endpoints = (0..self.endpoints.len()).map(Target::Endpoint);
         let client = (!kind.is_network()).then_some(Target::Client);
         client.into_iter().chain(endpoints).collect()
+    }
+
+    /// Returns the targets from which a fault of this kind gets a drawn target. A fault of the
+    /// storage has no effect in a program that only reads.
+    pub(crate) fn drawn_targets(&self, kind: Kind) -> Vec<Target> {
+        match self.writer {
+            Some(writer) if kind.is_storage() => vec![writer],
+            _ => self.targets(kind),
+        }
     }
 }
 

@@ -6,7 +6,8 @@ use crate::attempt::{Attempt, Ended};
 use crate::children::{Children, stopped};
 use crate::endpoints::{Endpoint, Words};
 use crate::events::{Event, Observer};
-use crate::plan::Plan;
+use crate::hub::Hub;
+use crate::plan::{CLIENT, Plan};
 use crate::schedule::Schedule;
 use crate::tree::{self, Entry, Tree};
 use crate::verdict::{AttemptReport, Measured, SentAgain, State, Verdict};
@@ -78,10 +79,14 @@ pub fn run(plan: &Plan, options: &RunOptions, observer: &dyn Observer) -> Result
     let versions = tree::versions(&plan.copy.source);
     let before = tree::describe(&plan.copy.destination)?;
     let _guard = KillAtEnd(&options.children);
+    let has_storage_faults = (schedule.faults.iter()).any(|each| each.fault.kind().is_storage());
     let words = Words {
         program: &options.program,
         folder: &options.folder,
+        has_storage_faults,
     };
+    let hub = has_storage_faults.then(|| Hub::start(&options.folder, CLIENT));
+    let hub = hub.transpose()?;
     let endpoints = Endpoint::start_all(plan, &words, &options.children)?;
     let command = words.expand(&plan.copy.command, &endpoints)?;
     let watch = Watch::start(&plan.copy.destination, &source, &before);
@@ -91,6 +96,7 @@ pub fn run(plan: &Plan, options: &RunOptions, observer: &dyn Observer) -> Result
         observer,
         command,
         endpoints,
+        hub,
         watch,
         source_bytes: tree::size_bytes(&source),
         faults: schedule
@@ -112,6 +118,9 @@ pub fn run(plan: &Plan, options: &RunOptions, observer: &dyn Observer) -> Result
         await_removed_logs(&plan.copy.destination);
     }
     options.children.kill_all();
+    for hub in run.hubs() {
+        hub.drain();
+    }
     run.watch.finish();
     if tree::versions(&plan.copy.source) != versions {
         return Err(failed(
@@ -147,6 +156,8 @@ struct Run<'a> {
     observer: &'a dyn Observer,
     command: Vec<String>,
     endpoints: Vec<Endpoint>,
+    /// Sends storage faults to the command of the copy; `None` if the schedule has none.
+    hub: Option<Hub>,
     watch: Watch,
     source_bytes: u64,
     faults: Vec<FaultState>,
@@ -171,10 +182,13 @@ impl Run<'_> {
                 return Err(stopped());
             }
             for endpoint in &mut self.endpoints {
-                if let Some(crash) = endpoint.tick()? {
+                for crash in endpoint.tick()? {
                     self.observer.event(&Event::Broken(&crash));
                     self.crashes.push(crash);
                 }
+            }
+            if self.endpoints.iter().any(Endpoint::is_lost) {
+                return Ok(false);
             }
             if let Some(running) = &mut attempt {
                 self.durable_bytes = self.durable_bytes.max(running.durable_bytes());
@@ -209,34 +223,47 @@ impl Run<'_> {
             self.began = Instant::now();
         }
         let (folder, children) = (&self.options.folder, &self.options.children);
-        Attempt::start(number, &self.command, folder, children)
+        Attempt::start(number, &self.command, folder, children, self.hub.as_ref())
+    }
+
+    fn hubs(&self) -> impl Iterator<Item = &Hub> {
+        let endpoints = self.endpoints.iter().map(|endpoint| &endpoint.hub);
+        endpoints.chain([&self.hub]).flatten()
     }
 
     /// Records an ended attempt. Returns true if the copy succeeded.
     fn ended(&mut self, attempt: &Attempt, ended: &Ended) -> Result<bool> {
-        let is_ours = ended.is_killed || self.faults.iter().any(FaultState::has_begun);
+        let is_ours = ended.is_killed
+            || !self.crashes.is_empty()
+            || self.faults.iter().any(FaultState::has_begun);
         let is_done = ended.code == Some(0);
         if ended.code == Some(USAGE) || (!is_done && !is_ours) {
+            let when = if is_ours { "" } else { ", before any fault" };
+            let operation = format!(
+                "run the command of the copy (attempt {}{when})",
+                attempt.number
+            );
             let code = ended
                 .code
-                .map_or_else(String::new, |code| format!(" (exit code {code})"));
-            let operation = format!("copy before the first fault{code}");
-            return Err(failed(&operation, ended.last_words.clone()));
+                .map_or_else(String::new, |code| format!("exit code {code}: "));
+            return Err(failed(&operation, code + &ended.last_words));
         }
         let carried = self.sent_bytes() - self.sent_before;
-        let sent = ended.sent_bytes.or((carried > 0).then_some(carried));
         let durable_before = self.attempts.last().map_or(0, |last| last.bytes_durable);
         let durable = ended.durable_bytes.max(durable_before);
         let gained = durable - durable_before;
+        // Messages pass the proxies even if the data takes another way.
+        let is_data = carried > 0 && carried >= gained / 2;
+        let sent = ended.sent_bytes.or(is_data.then_some(carried));
         let text = |name: &str| {
             let value = ended.report.as_ref().map(|report| &report[name]);
             value.and_then(|value| value.as_str()).map(str::to_owned)
         };
-        let error = ended
-            .report
-            .as_ref()
-            .map(|report| &report["error"]["message"]);
-        let error = error.and_then(|error| error.as_str()).map(str::to_owned);
+        let error = ended.report.as_ref().and_then(|report| {
+            let of_copy = report["error"]["message"].as_str();
+            of_copy.or_else(|| report["files_failed"][0]["message"].as_str())
+        });
+        let error = error.map(str::to_owned);
         let report = AttemptReport {
             number: attempt.number,
             exit_code: ended.code,
@@ -306,6 +333,7 @@ impl Run<'_> {
             reported: sent.sum(),
             connections: carried.map(|each| each.connections).sum(),
             entries: source.len() as u64,
+            largest_file: tree::largest_file(source),
         };
         let injected: Vec<_> = self.faults.iter().map(FaultState::counted).collect();
         Ok(Verdict {
@@ -337,7 +365,7 @@ fn bytes_to_send(source: &Tree, before: &Tree) -> u64 {
         .iter()
         .filter(|(path, entry)| before.get(*path) != Some(entry));
     let sizes = missing.map(|(_, entry)| match entry {
-        Entry::File(content) => content.size_bytes,
+        Entry::File(content) => content.data_bytes,
         _ => 0,
     });
     sizes.sum()

@@ -77,7 +77,7 @@ fn choose(plan: &Plan, given: &FaultPlan, draws: &mut Draws) -> Option<Planned> 
     let (first, last) = DRAWN_THOUSANDTHS;
     // Both numbers are always drawn, so that an edit of one fault keeps the choices of the others.
     let drawn_at = At::Share(draws.between(first, last) as f64 / 1000.0);
-    let drawn_target = pick(&plan.targets(given.fault.kind()), draws);
+    let drawn_target = pick(&plan.drawn_targets(given.fault.kind()), draws);
     let target = given.target.or(drawn_target)?;
     let fault = match given.fault {
         Fault::Kill { .. } if target == Target::Client => Fault::Kill {
@@ -112,6 +112,10 @@ fn details(kind: Kind, draws: &mut Draws) -> Fault {
         Kind::Corrupt => Fault::Corrupt(few(draws)),
         Kind::Reorder => Fault::Reorder(few(draws)),
         Kind::Duplicate => Fault::Duplicate(few(draws)),
+        Kind::NoSpace => Fault::NoSpace(few(draws)),
+        Kind::IoError => Fault::IoError(few(draws)),
+        Kind::ShortWrite => Fault::ShortWrite(few(draws)),
+        Kind::FailedSync => Fault::FailedSync(few(draws)),
     }
 }
 

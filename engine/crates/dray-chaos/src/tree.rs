@@ -2,6 +2,8 @@
 
 use dray_core::{End, Error, Result};
 use ring::digest::{Context, SHA256};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::io::Read;
@@ -14,11 +16,22 @@ const OWN: &[u8] = b".dray-";
 const BLOCK_BYTES: usize = 1 << 18;
 
 /// Size and SHA-256 of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Content {
     pub(crate) size_bytes: u64,
+    /// Bytes outside of holes. dray does not send holes.
+    pub(crate) data_bytes: u64,
     pub(crate) sha256: [u8; 32],
 }
+
+/// Files with the same bytes are equal, even if they have other holes.
+impl PartialEq for Content {
+    fn eq(&self, other: &Self) -> bool {
+        (self.size_bytes, self.sha256) == (other.size_bytes, other.sha256)
+    }
+}
+
+impl Eq for Content {}
 
 /// An entry of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +75,15 @@ pub(crate) fn describe(top: &Path) -> Result<Tree> {
         .remedy("run the command as a user who can read the whole tree")
     })?;
     Ok(tree)
+}
+
+/// Returns the size of the largest file of a tree in bytes.
+pub(crate) fn largest_file(tree: &Tree) -> u64 {
+    let sizes = tree.values().map(|entry| match entry {
+        Entry::File(content) => content.size_bytes,
+        _ => 0,
+    });
+    sizes.max().unwrap_or(0)
 }
 
 /// Lists the files and folders of dray below `top`, by relative path.
@@ -140,7 +162,30 @@ pub(crate) fn hash(mut file: &File) -> std::io::Result<Content> {
     }
     let mut sha256 = [0; 32];
     sha256.copy_from_slice(context.finish().as_ref());
-    Ok(Content { size_bytes, sha256 })
+    Ok(Content {
+        size_bytes,
+        data_bytes: data_bytes(file, size_bytes),
+        sha256,
+    })
+}
+
+/// Returns the bytes of a file outside of holes, or its size if the system cannot list holes.
+fn data_bytes(file: &File, size_bytes: u64) -> u64 {
+    let (mut at, mut found) = (0, 0);
+    while at < size_bytes {
+        let data = match seek(file, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            // The rest of the file is a hole.
+            Err(Errno::NXIO) => break,
+            Err(_) => return size_bytes,
+        };
+        let Ok(hole) = seek(file, SeekFrom::Hole(data)) else {
+            return size_bytes;
+        };
+        found += hole.saturating_sub(data);
+        at = hole.max(at + 1);
+    }
+    found.min(size_bytes)
 }
 
 /// The properties of a file that change whenever its content changes.
@@ -221,13 +266,32 @@ pub(crate) fn differences(source: &Tree, destination: &Tree, before: &Tree) -> V
 
 #[cfg(test)]
 mod tests {
-    use super::{describe, differences, leftovers, size_bytes};
+    use super::{describe, differences, hash, leftovers, size_bytes};
     use std::path::{Path, PathBuf};
 
     fn write(top: &Path, name: &str, bytes: &[u8]) {
         let path = top.join(name);
         std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
         std::fs::write(path, bytes).expect("written");
+    }
+
+    #[test]
+    fn holes_are_no_data_but_files_with_the_same_bytes_are_equal() {
+        let top = tempfile::tempdir().expect("a folder");
+        let block = vec![7; 1 << 20];
+        let zeros = vec![0; 1 << 20];
+        let path = |name: &str| top.path().join(name);
+        std::fs::write(path("whole"), [&*block, &*zeros, &*zeros].concat()).expect("written");
+        std::fs::write(path("holes"), &block).expect("written");
+        let file = std::fs::File::options().write(true).open(path("holes"));
+        file.expect("open").set_len(3 << 20).expect("longer");
+        let read =
+            |name: &str| hash(&std::fs::File::open(path(name)).expect("open")).expect("read");
+        assert_eq!(
+            (read("whole").data_bytes, read("holes").data_bytes),
+            (3 << 20, 1 << 20)
+        );
+        assert_eq!(read("whole"), read("holes"));
     }
 
     #[test]

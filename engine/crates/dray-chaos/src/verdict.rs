@@ -1,5 +1,8 @@
 //! The verdict of a run: which promises held.
 
+#[cfg(test)]
+mod tests;
+
 use crate::plan::{Fault, Plan};
 use dray_core::units;
 use serde::Serialize;
@@ -28,7 +31,8 @@ pub enum State {
     Holds,
     /// A promise was broken.
     Broken,
-    /// No promise was broken, but a fault was not injected.
+    /// No promise was broken, but a fault was not injected, or the bytes that were sent again were
+    /// not measured.
     Unproven,
 }
 
@@ -80,12 +84,18 @@ pub struct SentAgain {
     pub injections: u64,
     /// Largest pool of the programs.
     pub pool_bytes: u64,
-    /// Bound: the pool and a sync group for each injection.
+    /// Number of writes that failed. The sink may drop all bytes of the file.
+    pub failed_writes: u64,
+    /// Size of the largest file of the source.
+    pub largest_file_bytes: u64,
+    /// Bound: the pool and a sync group for each injection, and the largest file for each failed
+    /// write.
     pub bound_bytes: u64,
     /// Overhead of the protocol that is allowed in addition.
     pub overhead_bytes: u64,
-    /// True unless the bytes exceed the bound and the overhead.
-    pub within_bound: bool,
+    /// True if the bytes do not exceed the bound and the overhead. `None` if the bytes were not
+    /// measured.
+    pub within_bound: Option<bool>,
 }
 
 /// An attempt of the copy.
@@ -145,6 +155,8 @@ pub(crate) struct Measured {
     pub(crate) reported: Option<u64>,
     pub(crate) connections: u64,
     pub(crate) entries: u64,
+    /// Size of the largest file of the source.
+    pub(crate) largest_file: u64,
 }
 
 impl SentAgain {
@@ -153,8 +165,8 @@ impl SentAgain {
         let Measured {
             to_send, carried, ..
         } = *measured;
-        // If less than half of the content passed the proxies, the data took another way. Holes of
-        // files are not sent, so a little less than the content may pass.
+        // If less than half of the content passed the proxies, the data took another way. A little
+        // less than the content may pass if the sink has some of the files already.
         let (bytes, measured_by) = match measured.reported {
             _ if carried >= to_send / 2 => (Some(carried.saturating_sub(to_send)), Some("proxy")),
             Some(sent) if sent >= to_send => (Some(sent - to_send), Some("reports")),
@@ -165,7 +177,13 @@ impl SentAgain {
             .map(|(fault, hits)| breaks(fault, *hits))
             .sum();
         let pool_bytes = pool_bytes(plan);
-        let bound_bytes = (pool_bytes + SYNC_GROUP_BYTES).saturating_mul(injections);
+        let is_write = |fault: &Fault| matches!(fault, Fault::NoSpace(_) | Fault::IoError(_));
+        let failed = faults.iter().filter(|(fault, _)| is_write(fault));
+        let failed_writes = failed.map(|(_, hits)| u64::from(*hits)).sum::<u64>();
+        let largest_file_bytes = measured.largest_file;
+        let bound_bytes = (pool_bytes + SYNC_GROUP_BYTES)
+            .saturating_mul(injections)
+            .saturating_add(largest_file_bytes.saturating_mul(failed_writes));
         let overhead_bytes = carried / OVERHEAD_DIVISOR
             + measured.connections * OVERHEAD_BY_CONNECTION
             + measured.entries * OVERHEAD_BY_ENTRY;
@@ -175,9 +193,11 @@ impl SentAgain {
             bytes_to_send: to_send,
             injections,
             pool_bytes,
+            failed_writes,
+            largest_file_bytes,
             bound_bytes,
             overhead_bytes,
-            within_bound: bytes.is_none_or(|bytes| bytes <= bound_bytes + overhead_bytes),
+            within_bound: bytes.map(|bytes| bytes <= bound_bytes.saturating_add(overhead_bytes)),
         }
     }
 }
@@ -187,6 +207,8 @@ fn breaks(fault: &Fault, hits: u32) -> u64 {
     match fault {
         // A delay breaks at most the sessions whose timeout it exceeds.
         Fault::Delay { .. } => u64::from(hits.min(1)),
+        // The system may always write less than requested, so the session continues.
+        Fault::ShortWrite(_) => 0,
         _ => u64::from(hits),
     }
 }
@@ -216,13 +238,14 @@ impl Verdict {
         let holds = self.finished
             && self.identical
             && self.nothing_false
-            && self.sent_again.within_bound
+            && self.sent_again.within_bound != Some(false)
             && self.leftovers.is_empty()
             && self.crashes.is_empty();
-        self.verdict = match holds {
-            false => State::Broken,
-            true if self.missed().next().is_some() => State::Unproven,
-            true => State::Holds,
+        let is_proven = self.missed().next().is_none() && self.sent_again.within_bound.is_some();
+        self.verdict = match (holds, is_proven) {
+            (false, _) => State::Broken,
+            (true, false) => State::Unproven,
+            (true, true) => State::Holds,
         };
         self
     }
@@ -230,107 +253,5 @@ impl Verdict {
     /// Returns the faults that were not injected.
     pub fn missed(&self) -> impl Iterator<Item = &FaultReport> {
         self.faults.iter().filter(|fault| fault.injections == 0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{FaultReport, Measured, SYNC_GROUP_BYTES, SentAgain, State, Verdict};
-    use crate::plan::{Fault, Injections, Plan};
-    use std::path::PathBuf;
-    use std::time::Duration;
-
-    const MIB: u64 = 1 << 20;
-
-    fn measured(carried: u64, reported: Option<u64>) -> Measured {
-        Measured {
-            to_send: 100 * MIB,
-            carried,
-            reported,
-            connections: 2,
-            entries: 3,
-        }
-    }
-
-    fn again(carried: u64, reported: Option<u64>) -> SentAgain {
-        let plan = Plan::parse("plan", crate::EXAMPLE).expect("valid");
-        let injections = Injections {
-            probability: 1.0,
-            count: 2,
-        };
-        let delay = Fault::Delay {
-            duration: Duration::from_secs(1),
-            delay: Duration::from_secs(1),
-            probability: 1.0,
-        };
-        let faults = [(Fault::Cut, 1), (Fault::Corrupt(injections), 2), (delay, 9)];
-        SentAgain::new(&measured(carried, reported), &plan, &faults)
-    }
-
-    #[test]
-    fn bytes_are_compared_with_pool_and_sync_group_for_each_injection() {
-        let bound = 4 * (32 * MIB + SYNC_GROUP_BYTES);
-        let within = again(100 * MIB + bound, None);
-        assert_eq!(within.bound_bytes, bound);
-        assert_eq!((within.bytes, within.within_bound), (Some(bound), true));
-        assert!(!again(130 * MIB + bound, None).within_bound);
-    }
-
-    #[test]
-    fn reports_count_if_the_data_took_another_way_than_the_proxy() {
-        let again = |carried, reported| {
-            let again = again(carried, reported);
-            (again.bytes, again.measured_by)
-        };
-        assert_eq!(again(MIB, Some(101 * MIB)), (Some(MIB), Some("reports")));
-        assert_eq!(again(MIB, None), (None, None));
-        assert_eq!(again(102 * MIB, None), (Some(2 * MIB), Some("proxy")));
-    }
-
-    #[test]
-    fn each_broken_promise_breaks_the_verdict() {
-        let fault = |injections| FaultReport {
-            number: 1,
-            kind: "cut",
-            target: String::new(),
-            at: String::new(),
-            words: String::new(),
-            injections,
-            attempt: None,
-            seconds: None,
-        };
-        let good = Verdict {
-            verdict: State::Broken,
-            seed: 1,
-            finished: true,
-            identical: true,
-            differences: Vec::new(),
-            nothing_false: true,
-            violations: Vec::new(),
-            looks: 1,
-            sent_again: again(100 * MIB, None),
-            leftovers: Vec::new(),
-            crashes: Vec::new(),
-            attempts: Vec::new(),
-            faults: vec![fault(1)],
-            seconds: 1.0,
-        };
-        assert_eq!(good.clone().judged().verdict, State::Holds);
-        let changes: [fn(&mut Verdict); 6] = [
-            |verdict| verdict.finished = false,
-            |verdict| verdict.identical = false,
-            |verdict| verdict.nothing_false = false,
-            |verdict| verdict.sent_again.within_bound = false,
-            |verdict| verdict.leftovers = vec![PathBuf::from(".dray-log")],
-            |verdict| verdict.crashes = vec!["ended".to_owned()],
-        ];
-        for change in changes {
-            let mut verdict = good.clone();
-            change(&mut verdict);
-            assert_eq!(verdict.judged().verdict, State::Broken);
-        }
-        let mut missed = good;
-        missed.faults.push(fault(0));
-        assert_eq!(missed.judged().verdict, State::Unproven);
     }
 }

@@ -218,13 +218,17 @@ fn attempt_line(attempt: &AttemptReport) -> String {
 
 fn verdict_lines(verdict: &Verdict) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut promise = |holds: bool, words: String, details: &[String]| {
-        let sign = if holds { "yes" } else { "NO" };
+    let mut promise = |holds: Option<bool>, words: String, details: &[String]| {
+        let sign = match holds {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => "unknown",
+        };
         lines.push(format!("{words:<34} {sign}"));
         lines.extend(details.iter().map(|detail| format!("    {detail}")));
     };
     promise(
-        verdict.finished,
+        Some(verdict.finished),
         format!(
             "finished ({}):",
             count(verdict.attempts.len() as u64, "attempt")
@@ -232,12 +236,12 @@ fn verdict_lines(verdict: &Verdict) -> Vec<String> {
         &[],
     );
     promise(
-        verdict.identical,
+        Some(verdict.identical),
         "identical:".to_owned(),
         &verdict.differences,
     );
     promise(
-        verdict.nothing_false,
+        Some(verdict.nothing_false),
         format!("nothing false ({}):", count(verdict.looks, "look")),
         &verdict.violations,
     );
@@ -250,9 +254,13 @@ fn verdict_lines(verdict: &Verdict) -> Vec<String> {
     let left: Vec<String> = (verdict.leftovers.iter())
         .map(|path| path.display().to_string())
         .collect();
-    promise(left.is_empty(), "no files of dray left:".to_owned(), &left);
     promise(
-        verdict.crashes.is_empty(),
+        Some(left.is_empty()),
+        "no files of dray left:".to_owned(),
+        &left,
+    );
+    promise(
+        Some(verdict.crashes.is_empty()),
         "endpoints ended by faults only:".to_owned(),
         &verdict.crashes,
     );
@@ -266,7 +274,7 @@ fn verdict_lines(verdict: &Verdict) -> Vec<String> {
         .collect();
     let injected = verdict.faults.len() - missed.len();
     promise(
-        missed.is_empty(),
+        Some(missed.is_empty()),
         format!(
             "{injected} of {} were injected:",
             count(verdict.faults.len() as u64, "fault")
@@ -278,16 +286,39 @@ fn verdict_lines(verdict: &Verdict) -> Vec<String> {
         State::Holds => format!("all promises held (seed {seed}, {seconds:.1}s)"),
         State::Broken => format!("a promise was BROKEN (seed {seed}, {seconds:.1}s)"),
         State::Unproven => format!(
-            "no promise was broken, but some faults were not injected (seed {seed}, {seconds:.1}s); \
-                lower the rate of the copy, or choose earlier moments"
+            "no promise was broken, but {} (seed {seed}, {seconds:.1}s); {}",
+            unproven(verdict).0,
+            unproven(verdict).1
         ),
     });
     lines
 }
 
+/// Returns why a verdict is not proven, and advice.
+fn unproven(verdict: &Verdict) -> (&'static str, &'static str) {
+    match verdict.missed().next() {
+        Some(_) => (
+            "some faults were not injected",
+            "lower the rate of the copy, or choose earlier moments or other targets",
+        ),
+        None => (
+            "the bytes that were sent again were not measured",
+            "send the data through the proxy of an endpoint",
+        ),
+    }
+}
+
 fn sent_again(again: &SentAgain) -> String {
+    let files = match again.failed_writes {
+        0 => String::new(),
+        failed => format!(
+            " + {} x {} largest file",
+            count(failed, "failed write"),
+            human(again.largest_file_bytes)
+        ),
+    };
     let bound = format!(
-        "{} x ({} pool + 64.0 MiB sync group) = {}, and {} overhead",
+        "{} x ({} pool + 64.0 MiB sync group){files} = {}, and {} overhead",
         count(again.injections, "injection"),
         human(again.pool_bytes),
         human(again.bound_bytes),

@@ -119,6 +119,8 @@ A program that reads the feed too slowly delays the transfer.
 | `X509_USER_PROXY` | as `--cert` |
 | `XDG_STATE_HOME`, `HOME` | folder of the key of `dray serve`, and of the numbers that \
     `dray cp --streams auto` found: `$XDG_STATE_HOME/dray`, else `~/.local/state/dray` |
+| `DRAY_CHAOS_SOCKET` | set by `dray chaos`: the socket from which the process receives storage \
+    faults |
 ";
 
 pub(crate) fn reference() -> String {

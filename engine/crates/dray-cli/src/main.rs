@@ -16,6 +16,7 @@ mod cp;
 mod docs;
 mod endpoint;
 mod exit;
+mod faults;
 #[cfg(test)]
 mod fixtures;
 mod globus;
@@ -47,7 +48,7 @@ mod units;
 use args::{Command, Dray};
 use clap::{CommandFactory, Parser};
 use dray_open::xrootd::end_process;
-use exit::Exit;
+use exit::{Exit, Stop};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -64,9 +65,9 @@ fn run() -> Exit {
         Err(error) => error.exit(),
     };
     let done = match &dray.command {
-        Command::Cp(cp) => cp::run(cp),
-        Command::Serve(serve) => serve::run(serve),
-        Command::Endpoint(command) => endpoint::run(command),
+        Command::Cp(cp) => with_faults(|| cp::run(cp)),
+        Command::Serve(serve) => with_faults(|| serve::run(serve)),
+        Command::Endpoint(command) => with_faults(|| endpoint::run(command)),
         Command::Token(token) => tokens::run(token),
         Command::Trust(trust) => trust::run(trust),
         Command::Transfers(list) => transfers::transfers(list),
@@ -111,6 +112,12 @@ fn run() -> Exit {
             stop.exit
         }
     }
+}
+
+/// Runs a command that `dray chaos` may test.
+fn with_faults(command: impl FnOnce() -> Result<Exit, Stop>) -> Result<Exit, Stop> {
+    faults::receive()?;
+    command()
 }
 
 /// Returns the arguments of the command line. If the program runs under the name `drayd`, its

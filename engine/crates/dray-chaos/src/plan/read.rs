@@ -1,5 +1,6 @@
 //! Parses the text of a plan. Each error names the line.
 
+use super::writer;
 use super::{At, CLIENT, CopyPlan, EndpointPlan, Fault, FaultPlan, Injections, Kind, Plan, Target};
 use dray_core::{End, Error, ErrorKind, Result};
 use serde::Deserialize;
@@ -43,6 +44,7 @@ struct CopyTable {
     destination: Spanned<PathBuf>,
     command: Spanned<Vec<String>>,
     attempts: Option<Spanned<u32>>,
+    writer: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -137,14 +139,21 @@ impl Reader<'_> {
             let endpoint = self.endpoint(endpoint.into_inner(), &endpoints)?;
             endpoints.push(endpoint);
         }
+        let mut copy = table.copy.into_inner();
+        let writer = copy.writer.take();
         let mut plan = Plan {
             seed: table.seed,
             timeout: self.duration(table.timeout, TIMEOUT_USUAL)?,
-            copy: self.copy(table.copy.into_inner())?,
+            copy: self.copy(copy)?,
             endpoints,
+            writer: None,
             faults: Vec::new(),
             random: 0,
             random_kinds: Vec::new(),
+        };
+        plan.writer = match writer {
+            Some(name) => Some(self.writer(&name, &plan)?),
+            None => writer::in_commands(&plan),
         };
         for fault in table.fault {
             let fault = self.fault(fault.into_inner(), &plan)?;
@@ -193,6 +202,20 @@ impl Reader<'_> {
             destination: table.destination.into_inner(),
             command,
             attempts,
+        })
+    }
+
+    fn writer(&self, text: &Spanned<String>, plan: &Plan) -> Result<Target> {
+        let targets = plan.targets(Kind::IoError);
+        let named = |target: &&Target| plan.name_of(**target) == text.get_ref();
+        targets.iter().find(named).copied().ok_or_else(|| {
+            let names: Vec<_> = targets.iter().map(|each| plan.name_of(*each)).collect();
+            let cause = format!(
+                "{:?} is not a program of the plan; the programs are {}",
+                text.get_ref(),
+                names.join(", ")
+            );
+            self.refuse(Some(&text.span()), cause)
         })
     }
 
@@ -331,6 +354,10 @@ impl Reader<'_> {
             Kind::Corrupt => Fault::Corrupt(injections),
             Kind::Reorder => Fault::Reorder(injections),
             Kind::Duplicate => Fault::Duplicate(injections),
+            Kind::NoSpace => Fault::NoSpace(injections),
+            Kind::IoError => Fault::IoError(injections),
+            Kind::ShortWrite => Fault::ShortWrite(injections),
+            Kind::FailedSync => Fault::FailedSync(injections),
         };
         Ok(FaultPlan { fault, target, at })
     }

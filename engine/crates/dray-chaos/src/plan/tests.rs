@@ -88,6 +88,11 @@ fn each_mistake_of_the_copy_and_the_endpoints_names_its_line() {
             "not a name of an endpoint",
         ),
         (
+            format!("{HEAD}writer = \"sink\"\n"),
+            6,
+            "\"sink\" is not a program of the plan; the programs are client",
+        ),
+        (
             format!("{SINK}{SINK}{HEAD}"),
             8,
             "two endpoints have the name \"sink\"",
@@ -144,6 +149,22 @@ fn each_mistake_of_a_fault_names_its_line() {
             "more than 0.0",
         ),
         (fault("kind = \"corrupt\"\ncount = 0"), 14, "at least 1"),
+        (fault("kind = \"no_space\"\ncount = 0"), 14, "at least 1"),
+        (
+            fault("kind = \"io_error\"\nprobability = 2.0"),
+            14,
+            "at most 1.0",
+        ),
+        (
+            fault("kind = \"failed_sync\"\nduration = \"1s\""),
+            14,
+            "`duration` has no meaning",
+        ),
+        (
+            fault("kind = \"short_write\"\ntarget = \"disk\""),
+            14,
+            "the targets are client, sink",
+        ),
         (
             format!("{HEAD}[[fault]]\nkind = \"cut\""),
             7,
@@ -162,6 +183,10 @@ fn each_mistake_of_a_fault_names_its_line() {
 fn a_plan_without_endpoints_draws_faults_of_the_client_only() {
     let text = format!("{HEAD}[random]\nfaults = 9");
     let plan = Plan::parse("plan", &text).expect("valid");
-    assert_eq!(plan.random_kinds, [Kind::Kill, Kind::Stop]);
+    let process = [Kind::Kill, Kind::Stop];
+    let storage = Kind::ALL.iter().filter(|kind| kind.is_storage());
+    let kinds: Vec<_> = process.iter().chain(storage).copied().collect();
+    assert_eq!((plan.random_kinds, kinds.len()), (kinds, 6));
+    assert_eq!(plan.writer, Some(Target::Client));
     assert_eq!(plan.timeout, Duration::from_secs(600));
 }

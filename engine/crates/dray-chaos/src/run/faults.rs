@@ -119,14 +119,18 @@ impl Run<'_> {
         attempt: Option<&mut Attempt>,
     ) -> Option<Arc<AtomicU32>> {
         let once = Arc::new(AtomicU32::new(1));
+        let seed = self.options.seed ^ u64::from(planned.number);
         match planned.target {
             Target::Client => {
                 let attempt = attempt.filter(|attempt| attempt.is_up())?;
                 match planned.fault {
                     Fault::Kill { .. } => attempt.kill(),
                     Fault::Stop { duration } => attempt.stop(duration),
-                    // Cannot happen, because a plan refuses the client as the target of other faults.
-                    _ => return None,
+                    // The plan refuses the client as the target of faults of connections.
+                    _ => {
+                        let hub = self.hub.as_ref()?;
+                        return hub.begin(planned.number, &planned.fault, seed);
+                    }
                 }
                 Some(once)
             }
@@ -139,10 +143,11 @@ impl Run<'_> {
                     Fault::Kill { restart_after } => endpoint.kill(restart_after),
                     Fault::Stop { duration } => endpoint.stop(duration),
                     Fault::Cut => return (endpoint.proxy.cut() > 0).then_some(once),
-                    _ => {
-                        let seed = self.options.seed ^ u64::from(planned.number);
-                        return endpoint.proxy.begin(&planned.fault, seed);
+                    fault if fault.kind().is_storage() => {
+                        let hub = endpoint.hub.as_ref()?;
+                        return hub.begin(planned.number, &fault, seed);
                     }
+                    fault => return endpoint.proxy.begin(&fault, seed),
                 }
                 Some(once)
             }

@@ -11,11 +11,11 @@ and no success was reported too early; the bytes that were sent again are within
 of dray are left. To repeat a run, use the printed seed. Ctrl-C kills all processes of the run.
 
 Exit codes:
-  0  all faults were injected, and all promises held
+  0  all faults were injected, all bytes were measured, and all promises held
   1  a promise was broken
   2  usage error, or the plan has a mistake
-  3  no verdict: a program did not start, the copy failed before the first fault, or a fault was not
-     injected
+  3  no verdict: a program did not start, the copy failed before the first fault, a fault was not
+     injected, or the bytes that were sent again were not measured
   5  stopped by a signal";
 
 #[derive(Debug, Args)]
