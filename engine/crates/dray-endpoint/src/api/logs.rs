@@ -54,7 +54,7 @@ fn read(api: &Api, transfer: &Transfer, query: &LogQuery) -> Result<TransferLogA
         let root = api.accounts.root(api.roots.find(to)?)?;
         match root.export.read_log(within, earlier.as_ref())? {
             Some(log) => {
-                if !log.is_kept {
+                if !log.is_kept && log.read.shows_changes() {
                     api.kept_logs.keep(key, &log.read);
                 }
                 answer(&to.root, &folder, &log, query)

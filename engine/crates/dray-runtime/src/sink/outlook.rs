@@ -122,6 +122,13 @@ pub struct ReadLog {
 }
 
 impl ReadLog {
+    /// Returns true if each commit changes the file whose state is known. With part logs, a commit
+    /// may change a part log only.
+    #[must_use]
+    pub fn shows_changes(&self) -> bool {
+        self.recovery.header.form.files_per_part().is_none()
+    }
+
     /// Returns the approximate memory of the contents in bytes.
     #[must_use]
     pub fn bytes_in_memory(&self) -> usize {
@@ -211,9 +218,7 @@ impl DestinationRequest {
         let Some(state) = at.store.stat(&path)? else {
             return Ok(None);
         };
-        let known = earlier.filter(|earlier| {
-            earlier.state == state && earlier.recovery.header.form.files_per_part().is_none()
-        });
+        let known = earlier.filter(|earlier| earlier.state == state && earlier.shows_changes());
         let read = match known {
             Some(known) => known.clone(),
             None => match recover(&mut StoredLog::new(file, &at.store, &path))? {
