@@ -48,7 +48,7 @@ pub(crate) struct Words<'a> {
     pub(crate) program: &'a Path,
     /// The folder of the run.
     pub(crate) folder: &'a Path,
-    /// True if the schedule has faults of the storage.
+    /// True if the schedule has storage faults.
     pub(crate) has_storage_faults: bool,
 }
 

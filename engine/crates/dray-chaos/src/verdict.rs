@@ -165,8 +165,8 @@ impl SentAgain {
         let Measured {
             to_send, carried, ..
         } = *measured;
-        // If less than half of the content passed the proxies, the data took another way. A little
-        // less than the content may pass if the sink has some of the files already.
+        // If less than half of the content passed the proxies, the data took another way. Less
+        // than the content may pass if an earlier copy has left partial files at the sink.
         let (bytes, measured_by) = match measured.reported {
             _ if carried >= to_send / 2 => (Some(carried.saturating_sub(to_send)), Some("proxy")),
             Some(sent) if sent >= to_send => (Some(sent - to_send), Some("reports")),
