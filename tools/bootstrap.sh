@@ -248,7 +248,7 @@ find_peers() {
         "globus-url-copy globus-gass-copy-progs" "xrootd xrootd-server xrootd-server-plugins" \
         "xrdcp xrootd-client xrootd-client-plugins" "rclone rclone" "aria2c aria2" \
         "nginx nginx-light" "sshd openssh-server" "ssh openssh-client" "iperf3 iperf3" \
-        "openssl openssl" "setpriv util-linux"; do
+        "openssl openssl" "setpriv util-linux" "strace strace"; do
         read -ra words <<<"$each"
         # The PATH of some users does not contain Debian's folder of server programs.
         PATH="$PATH:/usr/sbin:/sbin" has "${words[0]}" || peers+=("${words[@]:1}")

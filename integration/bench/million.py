@@ -235,6 +235,8 @@ def options() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Measure, and print one JSON object for each result."""
     given = options().parse_args(arguments)
+    if shutil.which("strace") is None:
+        raise SystemExit("bench: strace is missing; as root: apt-get install strace")
     program = find_engine()
     catch_signals()
     results: list[dict[str, object]] = []
