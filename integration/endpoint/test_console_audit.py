@@ -160,7 +160,7 @@ def test_the_first_paint_and_the_files_stay_within_their_budget(
     took = first_paint(chromium)
     loads = 1
     while took >= PAINT_MS_MAX and loads < LOADS_MAX:
-        chromium.run("location.reload()")
+        chromium.run("window.isOld = true; location.reload()")
         took = min(took, first_paint(chromium))
         loads += 1
     print(f"first contentful paint after {took:.0f} ms in the fastest of {loads} loads")
@@ -170,5 +170,5 @@ def test_the_first_paint_and_the_files_stay_within_their_budget(
 def first_paint(chromium: Browser) -> float:
     """Return the time from the start of the last load to its first paint, in milliseconds."""
     paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
-    took: float = chromium.wait(f"document.readyState === 'complete' && {paint}")
+    took: float = chromium.wait(f"!window.isOld && document.readyState === 'complete' && {paint}")
     return took
