@@ -102,7 +102,8 @@ export const text = {
     busy: "Checking the token",
     expired: "The endpoint no longer accepts the token. Log in with a new token.",
     ended: "Your session has ended. Log in again to return to this page.",
-    loggedOut: "You are logged out of this endpoint. At the provider you may still be logged in.",
+    loggedOut:
+      "You are logged out of this endpoint. Your session at the login provider may still be open.",
     with: (provider: string) => `Log in with ${provider}`,
     orToken: "Or use a token",
   },
@@ -178,8 +179,8 @@ export const text = {
     cancelledBefore: "The transfer was cancelled, so its deadline no longer applies.",
     willBeLate: "At this rate, the transfer will miss its deadline.",
     promiseUnknown:
-      "The endpoint has promised the transfer. After the interruption, it decides whether it can " +
-      "keep the promise.",
+      "The endpoint promised the deadline before the interruption. When the transfer continues, " +
+      "the endpoint checks whether it can still keep the promise.",
     expected: "Estimated end",
     expectedTitle:
       "The end at the present rate. A promised transfer may get a higher rate later.",
@@ -246,8 +247,8 @@ export const text = {
     heat: "Objects by storage target",
     heatHint: (seconds: number) =>
       "An object is a piece of a file, for example 1 MiB. A storage target is a disk or a server." +
-      ` Each cell shows ${seconds} s, with the newest at the right. Darker cells have more ` +
-      "objects under way. The colour of a cell is the state of the target.",
+      ` Each cell shows ${seconds} s; the newest cell is at the right. A darker cell has more ` +
+      "objects under way. The colour shows the state of the target.",
     heatColumns: ["Target", "End", "Objects under way", "Now"],
     heatNone: "No session of the transfer uses a storage target now.",
     heatLabel: (name: string, now: number, most: number, state: string) =>
@@ -474,8 +475,8 @@ export const text = {
     sizeNeeded:
       "The endpoint promises a deadline only if it knows the size. Enter the size of the folders.",
     rateNeeded:
-      "The endpoint promises no deadlines, because its administrator has not set its rate. You " +
-      "can start the transfer; the page of the transfer shows its estimated end.",
+      "This endpoint cannot promise deadlines, because its administrator has not configured its " +
+      "rate. You can still start the transfer. The page of the transfer shows its estimated end.",
     bestEffort: "Start even if the endpoint cannot promise the deadline",
     chooseFirst: "Choose at least one file or folder at the source.",
     connectFirst: "Connect to the other endpoint.",
@@ -502,7 +503,7 @@ export const text = {
     purge: "Also remove the partial data",
     cancelConfirm: "Cancel the transfer",
     cancelBack: "Go back",
-    priority: "Priority (0 to 9, 9 first)",
+    priority: "Priority (0 is the lowest, 9 the highest)",
     rateMax: "Highest rate (MiB/s)",
     rateHint: "empty: no limit",
     change: "Change",
