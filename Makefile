@@ -83,6 +83,8 @@ check-console: setup-console ## Check that a new build of the web console equals
 
 # Without the simulator, whose planted defects do not belong into the programs.
 RELEASE := $(CARGO) build --locked --release --workspace --exclude dray-sim --bins
+# All of the workspace, so that they share the libraries of the unit tests.
+EXAMPLES := $(CARGO) build --locked --workspace --examples
 
 build: setup-build ## Release programs in engine/target/release/
 	$(RELEASE)
@@ -100,7 +102,7 @@ develop: setup-build ## Editable install in .venv, native module built in place 
 develop-release: export SETUPTOOLS_RUST_CARGO_PROFILE := release
 develop-release: develop ## The same with the engine optimised
 
-unit: setup develop ## Unit, property and virtual-time tests: no servers, under five minutes
+unit: setup develop-release ## Unit, property and virtual-time tests: no servers, under five minutes
 	$(ENV) python tools/rust_tests.py
 	$(PYTEST_TWICE) -m "not slow and not server and not bench and not celery" \
 		-n 2 --dist loadfile $(ARGS)
@@ -115,10 +117,8 @@ check: setup ## Format, lints, types, house and layer rules, dependency audit
 	$(ENV) python tools/audit.py
 	for script in tools/*.sh docker/*.sh .ci/run; do bash -n "$$script"; done
 
-integration: setup build build-xrootd build-sim develop ## Tests that need more than one part, real servers included
-	$(CARGO) build --locked -p dray-store-xrootd --example conformance
-	$(CARGO) build --locked -p dray-store-gridftp -p dray-store-rados --examples
-	$(CARGO) build --locked -p dray-store --example posix_conformance
+integration: setup build build-xrootd build-sim develop-release ## Tests that need more than one part, real servers included
+	$(EXAMPLES)
 	$(PYTEST_TWICE) -m "(slow or server) and not full and not bench and not celery" \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -129,7 +129,7 @@ test: check unit ## Everything that every change must pass: checks, unit tests, 
 # One after the other: moments are many small waits, made calls are many small bodies, and the loads
 # assert answering times, for which nothing else may run.
 test-full: export DRAY_FULL := 1
-test-full: setup build build-xrootd build-sim develop ## Faults in full: 20 moments of each, failed calls, power loss, soak, loads, fuzzing; three hours or more
+test-full: setup build build-xrootd build-sim develop-release ## Faults in full: 20 moments of each, failed calls, power loss, soak, loads, fuzzing; three hours or more
 	$(PYTEST) integration/endpoint/test_faults_*.py -n $(WORKERS) --dist load -rA $(ARGS)
 	$(PYTEST) integration/endpoint/test_openapi.py integration/endpoint/test_schema.py -rA $(ARGS)
 	$(PYTEST) integration/faults/test_errno_sweep.py integration/faults/test_crash_replay.py \
@@ -150,8 +150,8 @@ fault-full: setup build ## Every fault at 10, 50 and 90 % of a transfer, with ea
 
 # The programs are those of `integration`. Three workers: most tests wait for a cluster, and each
 # worker starts clusters of its own.
-test-storage: setup build build-xrootd develop ## Real storage clusters (Ceph, GlusterFS) with faults and stock clients: 10 minutes; a part is in `make test`
-	$(CARGO) build --locked -p dray-store-rados --examples
+test-storage: setup build build-xrootd develop-release ## Real storage clusters (Ceph, GlusterFS) with faults and stock clients: 10 minutes; a part is in `make test`
+	$(EXAMPLES)
 	$(PYTEST_TWICE) -m "(slow or server or full) and not bench" integration/storage \
 		-n 3 --dist loadfile $(ARGS)
 
@@ -184,7 +184,7 @@ e2e-managers: setup build build-xrootd ## Airflow, Rucio, FTS service, XRootD se
 fuzz: setup-build ## Fuzz every decoder for SECONDS each
 	$(ENV) tools/fuzz.sh $(SECONDS)
 
-test-celery: setup-celery build develop ## Airflow on PostgreSQL and Redis: two Celery workers share a dataset
+test-celery: setup-celery build develop-release ## Airflow on PostgreSQL and Redis: two Celery workers share a dataset
 	$(PYTEST) -m celery integration/airflow $(ARGS)
 
 # Only the program; the demo runs Python from the tree. dray-py has no program: naming it makes cargo
