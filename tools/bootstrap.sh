@@ -352,11 +352,13 @@ install_python() {
 
 # install_many PYTHON WORD...: install hundreds of packages with uv, which takes seconds instead of
 # the minutes of pip. If uv fails, use pip: uv reads no pip.conf, so it fails on a host that reaches
-# its index only with the settings of pip.
+# its index only with the settings of pip. Unlike pip, uv compiles no bytecode by default. Without
+# bytecode, each process compiles the modules that it imports if PYTHONDONTWRITEBYTECODE is set, and
+# four processes of Airflow then need several minutes to start.
 install_many() {
     local python=$1
     shift
-    "$venv/bin/uv" pip install --quiet --python "$python" "$@" ||
+    "$venv/bin/uv" pip install --quiet --compile-bytecode --python "$python" "$@" ||
         "$python" -m pip install --quiet --disable-pip-version-check --no-input "$@"
 }
 
