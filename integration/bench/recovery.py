@@ -54,6 +54,12 @@ def options() -> argparse.ArgumentParser:
         help="seconds that a copy takes at the limited rate; 0 without a limit (not for recovery)",
     )
     known.add_argument("--rounds", type=int, default=3)
+    known.add_argument(
+        "--first-round",
+        type=int,
+        default=0,
+        help="number of the first round, for concurrent runs that measure different rounds",
+    )
     known.add_argument("--forms", nargs="+", default=None, metavar="FORM")
     known.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     known.add_argument("--movers", nargs="+", default=None, metavar="NAME")
@@ -87,6 +93,10 @@ class Session:
             self._made[one.name] = make(one, self.top / one.name)
         return self._made[one.name]
 
+    def rounds(self) -> range:
+        """Return the numbers of the rounds of this run."""
+        return range(self.given.first_round, self.given.first_round + self.given.rounds)
+
     def forms(self, usual: Sequence[str]) -> list[str]:
         """Return the forms of the command line, or ``usual``."""
         return list(self.given.forms or usual)
@@ -115,7 +125,7 @@ def copies(session: Session, story: str, usual: Sequence[str]) -> None:
     """Copy the sets with each form of the log, in interleaved rounds."""
     given = session.given
     names = session.forms(usual)
-    for turn in range(given.rounds):
+    for turn in session.rounds():
         for one in session.sets():
             rate = one.target_rate(given.pace) if given.pace else 0
             for form in rotated(names, turn):
@@ -145,9 +155,8 @@ def space(session: Session) -> None:
 
 def threads(session: Session) -> None:
     """Measure copies whose targets need some time for each object, by the number of threads."""
-    given = session.given
     one = THREADS_SET
-    for turn in range(given.rounds):
+    for turn in session.rounds():
         for is_one in (True, False):
             for count in THREADS:
                 case = f"{'one' if is_one else 'eleven'}/{count}"
@@ -178,7 +187,7 @@ def recovery(session: Session) -> None:
         for form in session.forms(forms(("",)))
         if given.movers is None or "forms" in given.movers
     ]
-    for turn in range(given.rounds):
+    for turn in session.rounds():
         for one in session.sets():
             scene = Scene(session.top / "scene", session.program, one, session.data(one))
             asked = recovery_faults.cases(present)
