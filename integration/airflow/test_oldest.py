@@ -62,6 +62,7 @@ def environment() -> Path:
             "pip",
             "install",
             "--quiet",
+            "--compile-bytecode",
             "--python",
             python,
             "--requirement",
