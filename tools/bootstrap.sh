@@ -425,6 +425,8 @@ fi
 environment=$(
     printf 'export PATH=%q:%q:"$PATH"\n' "$venv/bin" "$rust"
     printf 'export VIRTUAL_ENV=%q\nunset PYTHONHOME PYTHONPATH\n' "$venv"
+    # Each process of pytest would rewrite and compile all test modules again.
+    printf 'unset PYTHONDONTWRITEBYTECODE\n'
 )
 if [ "$(cat "$venv/dray-env.sh" 2>/dev/null)" != "$environment" ]; then
     printf '%s\n' "$environment" >"$venv/dray-env.sh"
