@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 
+@pytest.mark.full
 def test_a_deadline_that_passes_names_the_transfer_that_still_moves(scene: Scene) -> None:
     # The scheduler has half a minute to start the task. The transfer takes 45 seconds.
     scene.make({"x": 24 << 20})

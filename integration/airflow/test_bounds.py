@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dray.testing.endpoints import Endpoint
     from integration.airflow.conftest import Scene
 
-pytestmark = [pytest.mark.slow, pytest.mark.server]
+pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.server]
 
 SLOW_RATE = 2 * MIB
 #: ``bound_seconds`` of the DAGs' tasks. The endpoint checks the bound every one or two seconds.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from integration.airflow.conftest import World
 
-pytestmark = [pytest.mark.slow, pytest.mark.server]
+pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.server]
 
 TIER = {
     "name": "burst",

@@ -85,6 +85,7 @@ def await_forgotten(scene: Scene, deleted: Run) -> None:
     )
 
 
+@pytest.mark.full
 def test_a_run_exceeds_its_time_limit(scene: Scene) -> None:
     make_both(scene)
     run = scene.begin("move_brief", rate=MIB)
@@ -96,6 +97,7 @@ def test_a_run_exceeds_its_time_limit(scene: Scene) -> None:
     assert scene.carried() < scene.size
 
 
+@pytest.mark.full
 def test_a_deleted_run_is_resumed_by_another_of_its_name(scene: Scene) -> None:
     make_both(scene)
     run = scene.begin("move_both", rate=MIB)

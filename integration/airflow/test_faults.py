@@ -73,6 +73,7 @@ def test_worker_is_killed(scene: Scene) -> None:
     scene.check_undisturbed()
 
 
+@pytest.mark.full
 def test_supervisor_is_killed_and_its_orphan_cannot_harm(scene: Scene) -> None:
     scene.make_large()
     run = scene.begin("move_waiting", rate=SLOW_RATE)
@@ -97,6 +98,7 @@ def test_supervisor_is_killed_and_its_orphan_cannot_harm(scene: Scene) -> None:
     scene.check_undisturbed()
 
 
+@pytest.mark.full
 def test_triggerer_is_killed(scene: Scene) -> None:
     scene.make_large()
     run = scene.begin("move_deferred", rate=SLOW_RATE)
@@ -172,6 +174,7 @@ def test_a_task_is_cleared_running_and_done_and_its_run_is_made_again(
         scene.check()
 
 
+@pytest.mark.full
 def test_run_is_begun_again_while_the_first_moves(scene: Scene) -> None:
     scene.make_large()
     run = scene.begin("move_deferred", rate=RATE)
@@ -207,6 +210,7 @@ def test_run_is_begun_again_while_the_first_moves(scene: Scene) -> None:
     scene.check(LOOKED_BYTES)
 
 
+@pytest.mark.full
 def test_mapped_shard_is_tried_again(scene: Scene) -> None:
     names = ["s0", "s1", "s2"]
     scene.make({f"{name}/{number}": 8 * MIB for name in names for number in range(3)})
@@ -230,6 +234,7 @@ def test_mapped_shard_is_tried_again(scene: Scene) -> None:
     scene.check()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dag_id", ["move_waiting", "move_deferred"])
 def test_run_is_marked_failed(scene: Scene, dag_id: str) -> None:
     scene.make_large()
@@ -247,6 +252,7 @@ def test_run_is_marked_failed(scene: Scene, dag_id: str) -> None:
     assert scene.carried() < scene.size
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dag_id", ["move_waiting", "move_deferred"])
 def test_a_user_marks_the_task_failed(scene: Scene, dag_id: str) -> None:
     scene.make_large()

@@ -53,6 +53,7 @@ def seconds_of(transfers: dict[int, Transfer]) -> float:
     return (max(ended) - min(begun)).total_seconds()
 
 
+@pytest.mark.full
 def test_shards_move_side_by_side(scene: Scene) -> None:
     make(scene)
     alone = begin(scene, f"{scene.name}-alone", "a").await_end()

@@ -136,6 +136,7 @@ def test_beamline_day_archives_what_the_detector_writes(story: Site) -> None:
     assert {each.state for each in moved} == {"done"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("story", ["detector/today"], indirect=True)
 def test_beamline_day_reports_a_sample_that_cannot_be_archived(story: Site) -> None:
     # A folder has the name of a file. No retry can repair this.

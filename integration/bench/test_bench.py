@@ -42,6 +42,7 @@ def environment(program: Path) -> dict[str, str]:
     return {**os.environ, "DRAY_PROGRAM": str(program), "PYTHONPATH": paths}
 
 
+@pytest.mark.full
 def test_cp_rsync_and_dray_are_measured_and_compared(folder: Path, program: Path) -> None:
     if shutil.which("rsync") is None:
         pytest.skip("no rsync")

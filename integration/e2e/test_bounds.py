@@ -66,6 +66,7 @@ def check_memory(name: str, client: int, server: int) -> None:
     assert max(client, server) <= BOUND_BYTES, words
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
 def test_very_many_empty_entries(bench: Bench, push: bool) -> None:
     if not push and not FULL:

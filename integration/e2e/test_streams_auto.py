@@ -10,6 +10,7 @@ import pytest
 
 from dray.testing.proxy import Proxy
 from integration.harness import tree
+from integration.harness.marks import in_full
 
 if TYPE_CHECKING:
     from integration.harness.program import Bench, Ended, Word
@@ -35,8 +36,8 @@ def settings(ended: Ended) -> list[tuple[float, int]]:
     return [(line["seconds"], line["streams"]) for line in feed]
 
 
-@pytest.mark.parametrize("reads_here", [True, False], ids=["push", "pull"])
-@pytest.mark.parametrize("how", [[], ["--clear-data"]], ids=["tls", "clear"])
+@pytest.mark.parametrize("reads_here", [True, in_full(False)], ids=["push", "pull"])
+@pytest.mark.parametrize("how", [[], in_full(["--clear-data"])], ids=["tls", "clear"])
 def test_streams_grow_until_the_far_side_takes_no_more(
     bench: Bench, how: list[Word], monkeypatch: pytest.MonkeyPatch, *, reads_here: bool
 ) -> None:

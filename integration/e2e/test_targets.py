@@ -109,6 +109,7 @@ def watch(
     return course
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("limited", ["sink", "source"])
 def test_the_fast_target_never_waits_for_the_slow_one(bench: Bench, limited: str) -> None:
     source = bench.folder / "source"

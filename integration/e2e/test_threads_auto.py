@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from integration.harness import tree
+from integration.harness.marks import in_full
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,8 +57,8 @@ def far(folder: Path, slow: str) -> list[Word]:
     return ["--target", f"{folder}=far", f"--limit-target=far=10GiB,+{WAITS[slow]}"]
 
 
-@pytest.mark.parametrize("way", ["local", "push", "pull"])
-@pytest.mark.parametrize("slow", ["source", "sink"])
+@pytest.mark.parametrize("way", [in_full("local"), "push", in_full("pull")])
+@pytest.mark.parametrize("slow", [in_full("source"), "sink"])
 def test_distant_storage_gets_as_many_threads_as_help(
     bench: Bench, source: Path, way: str, slow: str
 ) -> None:

@@ -287,6 +287,7 @@ def test_an_administrator_may_use_a_certificate(world: World) -> None:
     assert answer.code == 403, answer.text
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_revoked_certificate_is_refused_soon_without_a_restart(
     world: World, tmp_path: Path

@@ -87,6 +87,7 @@ def done(client: Client, id: str) -> Transfer:
     return ended
 
 
+@pytest.mark.full
 def test_a_deadline_is_met_that_an_equal_share_misses(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:

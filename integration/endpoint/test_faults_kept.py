@@ -12,6 +12,7 @@ import dray
 from dray.client import Request, Retry
 from integration.endpoint.scene import MOMENTS, RATE, Data, Scenes, Tally, words
 from integration.harness import tree
+from integration.harness.marks import in_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,7 +54,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
     data.remove()
 
 
-@pytest.mark.parametrize("victim", ["active", "passive"])
+@pytest.mark.parametrize("victim", [in_full("active"), "passive"])
 def test_killed_while_a_tree_is_listed_nothing_is_lost_or_doubled(
     start_endpoint: Callable[..., Endpoint],
     many: Data,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
 
-MOMENTS = int(os.environ.get("DRAY_KILLS", "20"))
+MOMENTS = int(os.environ.get("DRAY_KILLS") or (20 if os.environ.get("DRAY_FULL") == "1" else 6))
 DATA_BYTES = 192 * tree.MIB
 POOL_BYTES = 32 * tree.MIB
 SYNC_GROUP_BYTES = 64 * tree.MIB

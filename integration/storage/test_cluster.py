@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from integration.storage.ceph import Cluster
 
-pytestmark = [pytest.mark.server]
+pytestmark = [pytest.mark.full, pytest.mark.server]
 
 
 def test_striped_file_of_the_stock_program_returns(ceph: Cluster, tmp_path: Path) -> None:

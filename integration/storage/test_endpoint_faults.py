@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from integration.storage.ceph import Cluster
     from integration.storage.conftest import FarCluster
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.full, pytest.mark.server, pytest.mark.timeout(1200)]
 
 SIZE = 64 * MIB + 12345
 RATE = 12 * MIB

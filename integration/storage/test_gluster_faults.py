@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from integration.storage.gluster import Gluster, Volume
 
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.server,
     pytest.mark.timeout(900),
     pytest.mark.skipif(bool(reason()), reason=reason()),

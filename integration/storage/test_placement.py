@@ -17,7 +17,7 @@ from integration.harness.program import ROOT
 if TYPE_CHECKING:
     from integration.storage.ceph import Cluster
 
-pytestmark = [pytest.mark.server]
+pytestmark = [pytest.mark.full, pytest.mark.server]
 
 NAMES = 10_000
 

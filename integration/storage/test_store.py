@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from integration.harness.program import ROOT, Process
+from integration.harness.marks import in_full
+from integration.harness.program import ROOT, Process, find_program
 
 if TYPE_CHECKING:
     from integration.storage.ceph import Cluster
@@ -57,10 +58,6 @@ def _built(name: str) -> Path:
     return found
 
 
-def _program() -> Path:
-    return Path(os.environ.get("DRAY_PROGRAM") or _built("dray"))
-
-
 def _run(ceph: Cluster, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "CEPH_CONF": str(ceph.configuration), **more}
     return subprocess.run(
@@ -69,7 +66,7 @@ def _run(ceph: Cluster, *words: str | Path, **more: str) -> subprocess.Completed
 
 
 def _copy(ceph: Cluster, *words: str | Path) -> None:
-    ended = _run(ceph, _program(), "cp", *words)
+    ended = _run(ceph, find_program(), "cp", *words)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
@@ -111,6 +108,7 @@ def test_a_folder_lists_its_control_files_while_others_delete_it(ceph: Cluster, 
     assert [name for name in ceph.names(pool, "names.dray") if name[0] == "l"] == []
 
 
+@pytest.mark.full
 def test_valgrind_finds_nothing_in_the_bindings(ceph: Cluster, pool: str) -> None:
     """The calls of librados access only valid memory, and free it correctly."""
     if shutil.which("valgrind") is None:
@@ -146,7 +144,7 @@ def test_a_killed_copy_is_invisible_and_resumes(ceph: Cluster, pool: str, tmp_pa
     file = _bytes(tmp_path / "big", 96 * MIB, 7)
     url = f"rados://{pool}//killed/big"
     environment = {**os.environ, "CEPH_CONF": str(ceph.configuration)}
-    words: list[str | Path] = [_program(), "cp", "--rate", "16MiB", file, url]
+    words: list[str | Path] = [find_program(), "cp", "--rate", "16MiB", file, url]
     running = subprocess.Popen(
         words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -161,20 +159,20 @@ def test_a_killed_copy_is_invisible_and_resumes(ceph: Cluster, pool: str, tmp_pa
     stat = ceph.rados("-p", pool, "--striper", "stat", "/killed/big")
     assert stat.returncode != 0
     assert any(name.startswith("/killed/big.") for name in ceph.names(pool))
-    ended = _run(ceph, _program(), "cp", file, url)
+    ended = _run(ceph, find_program(), "cp", file, url)
     assert ended.returncode == 0, ended.stderr
     assert "starting over" not in ended.stderr, ended.stderr
     assert "96.0 MiB sent" not in ended.stdout, ended.stdout
     assert _striped(ceph, pool, "/killed/big", tmp_path / "out") == file.read_bytes()
 
 
-@pytest.mark.parametrize("size", [256 * MIB, 768 * MIB])
+@pytest.mark.parametrize("size", [256 * MIB, in_full(768 * MIB)])
 def test_the_memory_of_a_copy_has_a_bound_that_the_file_does_not_change(
     ceph: Cluster, pool: str, tmp_path: Path, size: int
 ) -> None:
     """The bound of docs/explanation/measured-ceph.md, in a copy with few buffers."""
     url = f"rados://{pool}//memory{size}?conf={ceph.configuration}"
-    words: list[str | Path] = [_program(), "cp", "--progress", "none", "--quiet"]
+    words: list[str | Path] = [find_program(), "cp", "--progress", "none", "--quiet"]
     words += ["--pool", str(BUFFERS), f"null:{size}", url]
     ended = Process(words, tmp_path, "dray").wait(120).expect(0)
     for name in ceph.names(pool):
@@ -186,7 +184,7 @@ def test_a_missing_library_is_named_with_its_package(
     ceph: Cluster, pool: str, tmp_path: Path
 ) -> None:
     """Without librados, the message names the package to install."""
-    words: list[str | Path] = [_program(), "cp", f"rados://{pool}//x", tmp_path / "x"]
+    words: list[str | Path] = [find_program(), "cp", f"rados://{pool}//x", tmp_path / "x"]
     ended = _run(ceph, *words, DRAY_LIBRADOS="/nonexistent/librados.so.2")
     assert ended.returncode != 0
     assert "librados2" in ended.stderr, ended.stderr
@@ -198,7 +196,7 @@ def test_a_plan_shows_the_osd_of_each_object(ceph: Cluster, pool: str, tmp_path:
     url = f"rados://{pool}@plan//made/later/"
 
     def plan(*words: str | Path) -> list[dict[str, Any]]:
-        ended = _run(ceph, _program(), "plan", "--json", "--layout", *words)
+        ended = _run(ceph, find_program(), "plan", "--json", "--layout", *words)
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return [json.loads(line) for line in ended.stdout.splitlines()]
 
@@ -233,7 +231,7 @@ def _write_files(ceph: Cluster, pool: str, folder: Path) -> list[str]:
 def _listed(ceph: Cluster, pool: str) -> list[str]:
     """Return the names of files in the listing of a folder, as ``dray plan`` prints them."""
     url = f"rados://{pool}//listed/"
-    ended = _run(ceph, _program(), "plan", "-r", "--json", "--layout", url, "/nonexistent/")
+    ended = _run(ceph, find_program(), "plan", "-r", "--json", "--layout", url, "/nonexistent/")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     lines = [json.loads(line) for line in ended.stdout.splitlines()]
     return [line["path"].rsplit("/", 1)[-1] for line in lines if line["event"] == "range"]

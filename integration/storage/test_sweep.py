@@ -23,7 +23,7 @@ from integration.storage.pool_root import (
 if TYPE_CHECKING:
     from integration.harness.program import Word
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.full, pytest.mark.server, pytest.mark.timeout(600)]
 
 SIZE = 48 * MIB
 RATE = 8 * MIB

@@ -38,6 +38,7 @@ def make_dag(dag_id: str) -> Loose:
     return DAG(dag_id, schedule=None, start_date=START, default_args={"retries": 0})
 
 
+@pytest.mark.full
 def test_staging_uses_the_reservation_of_its_run(
     site: Endpoint, run_dag: Callable[..., Loose]
 ) -> None:

@@ -277,6 +277,7 @@ def test_sensors_wait_for_a_rule_and_for_a_dataset(
         RucioRuleSensor(task_id="none", rucio_conn_id="rucio").poke({})
 
 
+@pytest.mark.full
 def test_a_dataset_trigger_waits_for_all_files_and_for_its_closing(rucio: Scene) -> None:
     dataset, sums = rucio.dataset("A-DATA", {"x": 1000, "y": 2000})
     name = next(iter(sums))

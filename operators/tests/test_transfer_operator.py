@@ -158,7 +158,7 @@ def test_a_retry_resumes_from_durable_data(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("deferrable", [True, False])
+@pytest.mark.parametrize("deferrable", [pytest.param(True, marks=pytest.mark.full), False])
 def test_a_waiting_task_honours_the_outage_limit_of_its_connection(
     sites: Two,
     run_dag: Callable[..., Loose],

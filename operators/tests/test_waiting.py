@@ -243,6 +243,7 @@ def test_a_trigger_that_found_no_token_costs_a_try_and_not_the_task(
         sensor.execute_complete(context(), {"error": "refused", "kind": "unauthorized"})
 
 
+@pytest.mark.full
 @pytest.mark.server
 def test_an_expired_token_causes_a_retry(site: Endpoint, connect: Callable[..., str]) -> None:
     expired = site.token(lifetime="1s")
