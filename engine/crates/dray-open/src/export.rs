@@ -20,20 +20,17 @@ use dray_runtime::sink::{self, Destination, DestinationRequest, ReadLog, Transfe
 use dray_runtime::source::{self, Root};
 use dray_runtime::sweep::WalkRoot;
 use dray_store::lustre::stripes_refused;
+use dray_store::posix::open_beneath;
 use dray_store::{Capabilities, FileKind, LinkScope, Store, StoreExt};
 use dray_wire::message::{Connect, Limits, Selection, optional};
 use dray_wire::negotiate::Agreed;
-use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Maximum number of repeated lookups. The kernel refuses a lookup if a concurrent rename makes its
-/// result uncertain.
-const UNSURE_MAX: u32 = 100;
 
 /// An exported folder.
 pub struct Export {
@@ -312,21 +309,7 @@ impl Export {
         let Opened::Folder(LocalFolder { root_fd, .. }) = &self.opened else {
             return Err(Errno::OPNOTSUPP);
         };
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let bytes = match path.is_root() {
-            true => b".",
-            false => path.as_bytes(),
-        };
-        let mut tries = 0;
-        loop {
-            let flags = flags | OFlags::CLOEXEC;
-            match rustix::fs::openat2(root_fd, bytes, flags, Mode::empty(), resolve) {
-                Err(Errno::AGAIN | Errno::INTR) if tries < UNSURE_MAX => {
-                    tries += 1;
-                }
-                other => return other,
-            }
-        }
+        open_beneath(root_fd.as_fd(), path.as_bytes(), flags)
     }
 
     /// Opens a folder to write to, with its log and lease. Also returns the capabilities of its

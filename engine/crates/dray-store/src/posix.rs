@@ -40,6 +40,7 @@ use dray_core::{
 use folders::{Folder, Folders};
 use layouts::Layouts;
 use resolve::Root;
+pub use resolve::open_beneath;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Statx, StatxFlags};
 use rustix::io::Errno;

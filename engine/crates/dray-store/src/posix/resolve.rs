@@ -184,6 +184,16 @@ impl Root {
     }
 }
 
+/// Opens the entry at `path` (names joined by slashes) below the folder `base`, and follows no link.
+/// An empty path is the folder itself. Kernels without `openat2` are supported.
+///
+/// # Errors
+/// Errors of the system: `ELOOP` for a link on the path, and `EXDEV` for a path that leaves `base`.
+pub fn open_beneath(base: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
+    let base = rustix::io::fcntl_dupfd_cloexec(base, 0)?;
+    Root::new(base, LinkScope::Never, true).open(path, flags | OFlags::CLOEXEC)
+}
+
 /// Returns the part of `path` after `top`; `None` if `path` is not below `top`.
 fn beneath<'a>(top: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     match top {
