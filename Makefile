@@ -130,8 +130,10 @@ test: check unit ## Everything that every change must pass: checks, unit tests, 
 # assert answering times, for which nothing else may run.
 test-full: export DRAY_FULL := 1
 test-full: setup build build-xrootd build-sim develop-release ## Faults in full: 20 moments of each, failed calls, power loss, soak, loads, fuzzing; three hours or more
-	$(PYTEST) integration/endpoint/test_faults_*.py -n $(WORKERS) --dist load -rA $(ARGS)
-	$(PYTEST) integration/endpoint/test_openapi.py integration/endpoint/test_schema.py -rA $(ARGS)
+	$(PYTEST) integration/endpoint/test_faults_*.py integration/faults/test_kill.py -n $(WORKERS) \
+		--dist load -rA $(ARGS)
+	$(PYTEST) integration/endpoint/test_openapi.py integration/endpoint/test_schema.py \
+		integration/packaging/test_wheel.py -rA $(ARGS)
 	$(PYTEST) integration/faults/test_errno_sweep.py integration/faults/test_crash_replay.py \
 		-n $(WORKERS) --dist load -rA $(ARGS)
 	$(PYTEST) -m "full and not bench and not celery" --ignore integration/endpoint/test_load.py \

@@ -1,4 +1,4 @@
-"""The sdist builds a wheel, and the wheel works in an otherwise empty environment."""
+"""The sdist and the wheel are complete, and the wheel works in an otherwise empty environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = (ROOT / "VERSION").read_text(encoding="utf-8").strip()
 
-# Compiling the crates of the sdist takes minutes.
+#: True if the wheel is built from the unpacked sdist, so that Cargo compiles all crates of dray.
+IS_FULL = os.environ.get("DRAY_FULL") == "1"
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
@@ -38,7 +40,10 @@ def run(command: list[str | Path], **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the sdist, and the wheel from the unpacked sdist, with the installed build tools."""
+    """Build the sdist and the wheel with the installed build tools.
+
+    In `make test-full`, the wheel is built from the unpacked sdist.
+    """
     out = tmp_path_factory.mktemp("dist")
     build: list[str | Path] = [
         sys.executable,
@@ -49,9 +54,13 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
         out,
         ROOT,
     ]
-    # `make develop` has compiled the dependencies with the profile `dev`, so cargo compiles only
-    # the crates of the sdist. No test here needs fast code.
-    run(build, SETUPTOOLS_RUST_CARGO_PROFILE="dev")
+    if IS_FULL:
+        # Unpack the sdist and build the wheel from it. The unit tests have compiled the
+        # dependencies with the profile `dev`, and no test here needs fast code.
+        run(build, SETUPTOOLS_RUST_CARGO_PROFILE="dev")
+    else:
+        # Build both from the tree, whose release programs exist.
+        run([*build, "--sdist", "--wheel"], SETUPTOOLS_RUST_CARGO_PROFILE="release")
     run([sys.executable, "-m", "tools.packages.wheel", out], PYTHONPATH=str(ROOT))
     return out
 
