@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 OUT = ROOT / "integration" / "out"
 #: Test files that take the longest. They start first, so that no worker runs one alone at the end.
 LONGEST = ("test_wheel.py", "test_load.py", "test_arrives.py", "test_kill.py", "test_bounds.py")
-#: Groups of files and folders whose tests share servers that take long to start. One worker runs
-#: all tests of a group, so that the servers start once, and not once for each worker. The groups
-#: start first, because each of them takes long.
+#: Groups of files and folders whose tests share servers that take long to start, or that need most
+#: of a processor for a browser. One worker runs all tests of a group. So the servers start once, and
+#: not once for each worker, and one browser runs at a time. The groups start first, because each of
+#: them takes long.
 TOGETHER = (
     ("integration/airflow",),
+    ("integration/endpoint/test_console", "integration/docs/test_manual.py"),
     (
         "integration/storage/test_store.py",
         "integration/storage/test_endpoint.py",
@@ -36,7 +38,7 @@ TOGETHER = (
 )
 #: Number of the first groups that stay together if tests with the mark ``full`` run too. The other
 #: groups have so many of these tests that one worker would take too long.
-TOGETHER_IN_FULL = 1
+TOGETHER_IN_FULL = 2
 FAILED = pytest.StashKey[bool]()
 
 

@@ -33,6 +33,8 @@ FILES = 100
 FOLDERS = 1000
 #: Seconds after which a copy is given up.
 LIMIT_SECONDS = 1800.0
+#: Minimum seconds of the copy that is killed, if it were not killed.
+FIRST_SECONDS = 4
 RESULTS = ROOT / "integration" / "out" / "million" / "results.json"
 
 
@@ -85,10 +87,10 @@ class Pair:
         self.bench = Bench(self.top, self.program)
         self.server = self.bench.serve(self.sink)
 
-    def start(self, *, wrap: list[str] | None = None) -> Process:
-        """Start the client. Each call starts the same command."""
+    def start(self, *more: Word, wrap: list[str] | None = None) -> Process:
+        """Start the client. Each call starts the same command, with ``more`` options."""
         words: list[Word] = ["-r", self.source, f"dray://{self.server.address}/"]
-        words += ["--progress", "json", *self.words, *self.bench.peer(self.server)]
+        words += ["--progress", "json", *self.words, *more, *self.bench.peer(self.server)]
         return self.bench.start_cp(*words, wrap=wrap or [])
 
     def kill(self, client: Process) -> None:
@@ -144,7 +146,9 @@ def resume(folder: Path, program: Path, objects: int) -> Resumed:
                 file.write(block[: size - at])
     words: list[Word] = ["--object-size", str(OBJECT_BYTES)]
     with pair(folder, program, source, words) as made:
-        client = made.start()
+        # Without a limit, a small copy ends before it is killed.
+        rate = max(1, size * FILES // FIRST_SECONDS >> 20)
+        client = made.start("--rate", f"{rate}MiB")
         client.await_durable(size * FILES // 2, LIMIT_SECONDS)
         made.kill(client)
         done = durable_ranges(made.log(), source)

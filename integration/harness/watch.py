@@ -32,8 +32,8 @@ class Watcher(threading.Thread):
     ) -> None:
         """Watch below ``top``; ``allowed`` holds the permitted contents by relative path.
 
-        :param pause_seconds: pause between two rounds. A round of a large tree takes much processor
-            time, which the watched programs may need.
+        :param pause_seconds: minimum pause between two rounds. After a long round the pause is twice
+            as long as the round, so that the watched programs get processor time.
         """
         super().__init__(daemon=True)
         self.pause_seconds = pause_seconds
@@ -56,8 +56,9 @@ class Watcher(threading.Thread):
     def run(self) -> None:
         """Check all files repeatedly until the context ends, and then once more."""
         while not self.is_over.is_set():
+            began = time.monotonic()
             self._check_all()
-            time.sleep(self.pause_seconds)
+            time.sleep(max(self.pause_seconds, 2 * (time.monotonic() - began)))
         self._check_all()
 
     def _check_all(self) -> None:
