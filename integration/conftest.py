@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 OUT = ROOT / "integration" / "out"
 #: Test files that take the longest. They start first, so that no worker runs one alone at the end.
 LONGEST = ("test_wheel.py", "test_load.py", "test_arrives.py", "test_kill.py", "test_bounds.py")
-#: Groups of files and folders whose tests share servers that take long to start, or that need most
-#: of a processor for a browser. One worker runs all tests of a group. So the servers start once, and
-#: not once for each worker, and one browser runs at a time. The groups start first, because each of
-#: them takes long.
+#: Groups of files and folders whose tests share servers that take long to start, or whose browser
+#: uses most of a processor. One worker runs all tests of a group. So the servers start once, and
+#: not once for each worker, and one browser runs at a time. The groups start first, because each
+#: of them takes long.
 TOGETHER = (
     ("integration/airflow",),
     ("integration/endpoint/test_console", "integration/docs/test_manual.py"),

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 START_SECONDS = 20.0
 #: Maximum seconds until the page shows an effect, on a busy host.
-EFFECT_SECONDS = 20.0
-POLL_SECONDS = 0.05
+EFFECT_SECONDS = 60.0
+POLL_SECONDS = 0.1
+#: Number of starts of a browser. On a busy host, Chromium sometimes exits immediately.
+STARTS = 3
 #: Key of an element's reference in the protocol.
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
@@ -62,10 +64,21 @@ class Browser:
             )
         try:
             self._http = httpx.Client(base_url=self._address(log), timeout=60, trust_env=False)
-            self._session = self._call("POST", "/session", _capabilities())["sessionId"]
+            self._session = self._start()
         except BaseException:
             self._end()
             raise
+
+    def _start(self) -> str:
+        """Start a browser and return the id of its session."""
+        failed = 0
+        while True:
+            try:
+                return str(self._call("POST", "/session", _capabilities())["sessionId"])
+            except AssertionError:
+                failed += 1
+                if failed == STARTS:
+                    raise
 
     def _address(self, log: Path) -> str:
         until = time.monotonic() + START_SECONDS

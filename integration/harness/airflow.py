@@ -37,7 +37,7 @@ MARK = "DRAY_AIRFLOW_MARK"
 READY_SECONDS = 480.0
 #: Nice value of the scheduler's group of each program of Airflow, if root may set this value. All
 #: tests with Airflow run one after another, so they end last if other tests take the CPU time.
-GROUP_NICE = -10
+GROUP_NICE = -5
 #: Maximum seconds of a command. `airflow db migrate` takes eleven seconds for an empty SQLite on an
 #: idle core.
 COMMAND_SECONDS = 180.0

@@ -32,8 +32,8 @@ class Watcher(threading.Thread):
     ) -> None:
         """Watch below ``top``; ``allowed`` holds the permitted contents by relative path.
 
-        :param pause_seconds: minimum pause between two rounds. After a long round the pause is twice
-            as long as the round, so that the watched programs get processor time.
+        :param pause_seconds: minimum pause between two rounds. After a long round, the pause is
+            twice as long as the round, so that the watched programs get processor time.
         """
         super().__init__(daemon=True)
         self.pause_seconds = pause_seconds
