@@ -25,7 +25,7 @@ WHEEL_TARGET_DIR := $(CARGO_TARGET_DIR)/wheel
 SECONDS ?= 60
 SEEDS ?= 2500
 # Integration tests wait more than they compute. A file's tests stay together: they share servers.
-WORKERS ?= 5
+WORKERS ?= 4
 
 .PHONY: help setup setup-build setup-demo setup-celery build unit test test-full test-docker
 .PHONY: test-celery test-storage check integration sim fuzz demo demo-down demo-engine bench bench-peers wheel
@@ -36,7 +36,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "  Variables: SECONDS=60 (fuzz, per target); SEEDS=2500 or SEED=n (sim);"
-	@echo "             WORKERS=5 (integration: tests side by side);"
+	@echo "             WORKERS=4 (integration: tests side by side);"
 	@echo "             ARGS=... (unit, integration: more words for pytest; bench, bench-peers, bench-recovery:"
 	@echo "             options)"
 
