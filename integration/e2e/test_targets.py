@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.harness import tree
+from integration.harness.marks import in_full
 
 if TYPE_CHECKING:
     from integration.harness.program import Bench, Word
@@ -155,7 +156,7 @@ def test_the_fast_target_never_waits_for_the_slow_one(bench: Bench, limited: str
     assert idle < 0.5, "the fast target stood still"
 
 
-@pytest.mark.parametrize("limited", ["sink", "source"])
+@pytest.mark.parametrize("limited", ["sink", in_full("source")])
 def test_one_slow_target_of_eight_costs_the_others_nothing(bench: Bench, limited: str) -> None:
     source = bench.folder / "source"
     for number, name in enumerate(PARTS):

@@ -226,6 +226,7 @@ def test_two_concurrent_transfers_never_mix_their_bytes(
 # --- frozen and fenced holders ------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_thawed_driver_is_refused_after_another_resumed(
     scenes: Scenes, fault: Faults, tally: Tally
 ) -> None:

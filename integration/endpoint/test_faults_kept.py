@@ -12,7 +12,6 @@ import dray
 from dray.client import Request, Retry
 from integration.endpoint.scene import MOMENTS, RATE, Data, Scenes, Tally, words
 from integration.harness import tree
-from integration.harness.marks import in_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,7 +53,8 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
     data.remove()
 
 
-@pytest.mark.parametrize("victim", [in_full("active"), "passive"])
+@pytest.mark.full
+@pytest.mark.parametrize("victim", ["active", "passive"])
 def test_killed_while_a_tree_is_listed_nothing_is_lost_or_doubled(
     start_endpoint: Callable[..., Endpoint],
     many: Data,

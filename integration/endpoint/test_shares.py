@@ -83,6 +83,7 @@ def await_moving(client: Client, *ids: str, bytes_: int = 2 * MIB, seconds: floa
         time.sleep(0.05)
 
 
+@pytest.mark.full
 def test_the_lower_rate_of_both_ends_applies_after_any_change(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:

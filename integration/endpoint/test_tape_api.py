@@ -21,6 +21,7 @@ from dray.testing.endpoints import Root
 from integration.endpoint.authority import Authority
 from integration.endpoint.raw import ask
 from integration.endpoint.test_tier import tier_of
+from integration.harness.marks import in_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -491,7 +492,7 @@ def fts(site: Site, urls: list[str], *more: str) -> Json:
 
 
 @needs_gfal
-@pytest.mark.parametrize("scheme", ["https", "davs"])
+@pytest.mark.parametrize("scheme", ["https", in_full("davs")])
 def test_the_calls_of_fts_stage_and_release_500_files(
     start: Callable[..., Site], scheme: str
 ) -> None:

@@ -394,7 +394,9 @@ def test_a_ticket_is_renewed_while_its_transfer_is_queued(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("away_seconds", "is_kept"), [(5, True), (12, False)])
+@pytest.mark.parametrize(
+    ("away_seconds", "is_kept"), [(5, True), pytest.param(12, False, marks=pytest.mark.full)]
+)
 def test_a_ticket_outlives_a_short_outage_of_its_endpoint(
     two_endpoints: Two, start_endpoint: Callable[..., Endpoint], away_seconds: float, is_kept: bool
 ) -> None:

@@ -60,6 +60,7 @@ def request(seconds: float) -> StagingRequest:
     )
 
 
+@pytest.mark.full
 def test_a_deadline_sets_the_rate_of_a_demotion_or_is_refused(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:

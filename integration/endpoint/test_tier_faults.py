@@ -22,6 +22,7 @@ from integration.endpoint.scene import FULL
 from integration.endpoint.test_tier import fill, one, settled, states, tier_of
 from integration.endpoint.tier_scene import MARKER, MIB, until
 from integration.harness import loop
+from integration.harness.marks import in_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -144,7 +145,7 @@ def useless(tier: Tier) -> list[tuple[str, int]]:
 # --- the endpoint is killed ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stage", ["demotion", "deletion"])
+@pytest.mark.parametrize("stage", ["demotion", in_full("deletion")])
 def test_an_endpoint_killed_at_any_moment_loses_nothing(
     start_endpoint: Callable[..., Endpoint],
     folders: Folders,
@@ -410,7 +411,7 @@ def test_steps_of_the_clock_delay_nothing(folders: Folders, tmp_path: Path) -> N
 # --- applications and other endpoints -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["in place", "renamed"])
+@pytest.mark.parametrize("how", [in_full("in place"), "renamed"])
 def test_a_version_overwritten_while_it_is_demoted_is_demoted_again(
     start_endpoint: Callable[..., Endpoint], folders: Folders, how: str
 ) -> None:

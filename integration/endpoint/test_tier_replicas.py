@@ -57,6 +57,7 @@ def is_replicated(tier: Tier, count: int) -> bool:
     return len(found) == count and all(each == ["complete"] * 2 for each in found.values())
 
 
+@pytest.mark.full
 def test_replicas_follow_the_demotion_and_replace_a_lost_slow_copy(
     group: Callable[..., Endpoint],
 ) -> None:

@@ -219,6 +219,7 @@ def test_a_transfer_to_a_full_device_delays_only_its_device(
         assert client.wait(first, timeout_seconds=END_SECONDS).state == "done"
 
 
+@pytest.mark.full
 def test_a_device_that_fails_stops_only_its_own_versions(
     start_endpoint: Callable[..., Endpoint], disks: tuple[Two, dict[str, loop.Disk]]
 ) -> None:

@@ -68,6 +68,7 @@ def broken_by(bench: Bench, number: int) -> Broken:
     return made
 
 
+@pytest.mark.full
 def test_a_kill_while_a_file_moves_leaves_right_bytes_and_nothing_else(
     bench: Bench, supervisor: Supervisor
 ) -> None:

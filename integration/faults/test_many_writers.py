@@ -145,6 +145,7 @@ def seconds_of(copies: list[Process]) -> float:
     return max(ends) - min(copy.started for copy in copies)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_three_limited_transfers_take_about_as_long_as_one(bench: Bench, source: Path) -> None:
     """Three transfers with a rate limit each send different files to one ``dray serve`` folder."""

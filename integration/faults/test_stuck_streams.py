@@ -9,6 +9,7 @@ import pytest
 
 from dray.testing.proxy import Proxy
 from integration.harness import tree
+from integration.harness.marks import in_full
 
 if TYPE_CHECKING:
     from integration.harness.program import Bench, Word
@@ -26,7 +27,7 @@ UNDER_WAY_BYTES = 16 * tree.MIB
 LOST_AFTER_SECONDS = 60
 
 
-@pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
+@pytest.mark.parametrize("push", [True, in_full(False)], ids=["push", "pull"])
 @pytest.mark.parametrize("after", RATES_BYTES_PER_SECOND, ids=["early", "late"])
 def test_a_stalled_stream_is_given_up(bench: Bench, push: bool, after: float) -> None:
     source, sink = bench.folder / "source", bench.folder / "sink"

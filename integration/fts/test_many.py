@@ -111,6 +111,7 @@ def check(face: Face, ids: list[str], folder: str) -> None:
         assert (copy / path.relative_to(source)).read_bytes() == path.read_bytes()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_five_hundred_files_and_two_kills(face: Face) -> None:
     carry(face, 10, 200)

@@ -160,6 +160,7 @@ print(json.dumps([easy.get_job_status(context, id, list_files=True), both,
     assert arrived(face, "easy/h", "a").read_bytes() == content
 
 
+@pytest.mark.full
 def test_two_hundred_files_and_a_kill(face: Face) -> None:
     contents = {f"easy200/{number}": make(face, f"easy200/{number}") for number in range(200)}
     ids = face.python(

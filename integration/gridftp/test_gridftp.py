@@ -78,6 +78,7 @@ def test_the_store_passes_the_suite(grid: Server, folder: Path) -> None:
     assert ended.stdout.count("passed   ") >= 10, ended.stdout
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_valgrind_finds_nothing_in_the_bindings(grid: Server, folder: Path) -> None:
     """The calls of the library access only valid memory, and free it correctly."""

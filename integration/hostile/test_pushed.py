@@ -309,6 +309,7 @@ def test_many_large_entries_are_bounded(bench: Bench, server: Server, token: byt
     assert_unharmed(server, bench)
 
 
+@pytest.mark.full
 def test_deep_and_long_paths_are_bounded(bench: Bench, server: Server, token: bytes) -> None:
     driver = push(server, token)
     try:

@@ -57,6 +57,7 @@ def unpacked(debs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.full
 def test_lintian_finds_no_fault(debs: Path) -> None:
     words = ["lintian", "--allow-root", "--fail-on", "error,warning"]
     assert [

@@ -35,6 +35,7 @@ def rows(file: Path) -> dict[str, list[str]]:
         }
 
 
+@pytest.mark.full
 def test_a_second_run_changes_nothing(scene: Scene) -> None:
     assert scene.rucio is not None
     file = scene.rucio.folder / "rucio.db"

@@ -99,6 +99,7 @@ class Pair:
         return self.proxy.counted()[1]
 
 
+@pytest.mark.full
 def test_a_transfer_into_a_server_survives_killed_endpoints(
     start_endpoint: Callable[..., Endpoint],
     proxies: list[Proxy],

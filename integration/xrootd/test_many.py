@@ -91,6 +91,7 @@ def test_small_files_are_limited_by_the_clients_pace(scene: Scene) -> None:
     assert copies(sinks["dray"]) == [(MIB, 0)] * len(made)
 
 
+@pytest.mark.full
 def test_a_copy_longer_than_the_clients_limit_comes_to_an_end(scene: Scene) -> None:
     """A client gives up after some seconds. Repeating its command completes the copy."""
     source, sink = pair(scene, f"rate = {8 * MIB}")

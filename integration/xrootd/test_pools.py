@@ -77,6 +77,7 @@ def test_a_third_party_copy_of_a_file_that_an_endpoint_has_written(
     assert copies(sink), "the program of dray carried no copy"
 
 
+@pytest.mark.full
 def test_a_file_of_a_pool_that_is_replaced_during_a_copy_is_reported(
     scene: Scene, cluster: Cluster, source: XrdCeph, tmp_path: Path
 ) -> None:

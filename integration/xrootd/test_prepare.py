@@ -177,6 +177,7 @@ def test_files_are_staged_queried_and_evicted(
     check_life(Site(bare, plugin, start_endpoint))
 
 
+@pytest.mark.full
 def test_the_sanitizers_find_nothing(
     bare: Scene, checked_plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:

@@ -131,6 +131,7 @@ def test_the_other_servers_replace_a_dead_one(bare: Scene, ours: Path) -> None:
     assert hash_file(to) == hash_file(cluster.source)
 
 
+@pytest.mark.full
 def test_a_stalled_server_is_bypassed(bare: Scene, ours: Path) -> None:
     """A stopped server delays the requests to it until their timeout."""
     cluster = replicas(bare)
@@ -212,6 +213,7 @@ def test_a_killed_copy_resumes_from_the_remaining_replicas(bare: Scene, ours: Pa
     assert hash_file(to) == hash_file(cluster.source)
 
 
+@pytest.mark.full
 def test_without_a_checksum_to_compare_one_server_is_read(bare: Scene, ours: Path) -> None:
     """If the servers compute no checksums, dray cannot compare replicas, and reads one server."""
     cluster = replicas(bare)

@@ -134,6 +134,7 @@ def test_a_server_that_can_confirm_no_copy_is_refused(
     shutil.rmtree(server.path("top"))
 
 
+@pytest.mark.full
 def test_a_root_of_the_group_that_is_away_delays_no_demotion(
     start_endpoint: Callable[..., Endpoint], bare: Scene, loads: None
 ) -> None:
