@@ -145,7 +145,10 @@ class Process:
         until = time.monotonic() + seconds
         safe = 0
         while safe < count:
-            assert self.is_running(), f"it ended before {count} bytes were durable"
+            if not self.is_running():
+                ended = self.wait()
+                report = f"exit code {ended.code}\n{ended.out}\n{ended.words}"
+                raise AssertionError(f"it ended before {count} bytes were durable: {report}")
             assert time.monotonic() < until, f"{safe} bytes are durable after {seconds} s"
             log_text = self.log_path.read_text(encoding="utf-8", errors="replace")
             safe = max(map(int, re.findall(r'"bytes_durable":(\d+)', log_text)), default=0)
