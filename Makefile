@@ -102,7 +102,7 @@ develop: setup-build ## Editable install in .venv, native module built in place 
 develop-release: export SETUPTOOLS_RUST_CARGO_PROFILE := release
 develop-release: develop ## The same with the engine optimised
 
-unit: setup develop-release ## Unit, property and virtual-time tests: no servers, under five minutes
+unit: setup develop-release ## Unit, property and virtual-time tests: no servers, under ten minutes after the build
 	$(ENV) python tools/rust_tests.py
 	$(PYTEST_TWICE) -m "not slow and not server and not bench and not celery" \
 		-n 2 --dist loadfile $(ARGS)
