@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 #: Largest number of failed tests that run again.
-RERUN_MAX = 5
+RERUN_MAX = 8
 #: Exit code of pytest if tests ran and some of them failed.
 TESTS_FAILED = 1
 

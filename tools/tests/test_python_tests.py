@@ -21,7 +21,7 @@ def test_fails_once():
     mark.touch()
     assert was_there
 """
-FAILS_TOO_OFTEN = "\n".join(f"def test_{n}():\n    raise AssertionError\n" for n in range(6))
+FAILS_TOO_OFTEN = "\n".join(f"def test_{n}():\n    raise AssertionError\n" for n in range(9))
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ FAILS_TOO_OFTEN = "\n".join(f"def test_{n}():\n    raise AssertionError\n" for n
         (PASSES, 0, "1 passed"),
         (PASSES + FAILS_ONCE, 0, "passed alone:\n  test_one.py::test_fails_once"),
         (FAILS_ONCE + FAILS, 1, "Failed tests: 2. They run again"),
-        (FAILS_TOO_OFTEN, 1, "6 failed"),
+        (FAILS_TOO_OFTEN, 1, "9 failed"),
         ("", 5, "no tests ran"),
     ],
 )
