@@ -309,7 +309,7 @@ impl Export {
         let Opened::Folder(LocalFolder { root_fd, .. }) = &self.opened else {
             return Err(Errno::OPNOTSUPP);
         };
-        open_beneath(root_fd.as_fd(), path.as_bytes(), flags)
+        open_beneath(root_fd.as_fd(), path, flags)
     }
 
     /// Opens a folder to write to, with its log and lease. Also returns the capabilities of its

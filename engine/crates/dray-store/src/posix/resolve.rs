@@ -184,14 +184,24 @@ impl Root {
     }
 }
 
-/// Opens the entry at `path` (names joined by slashes) below the folder `base`, and follows no link.
-/// An empty path is the folder itself. Kernels without `openat2` are supported.
+/// Opens the entry at `path` below the folder `base`, and follows no link. Also works without
+/// `openat2`.
 ///
 /// # Errors
-/// Errors of the system: `ELOOP` for a link on the path, and `EXDEV` for a path that leaves `base`.
-pub fn open_beneath(base: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
+/// Errors of the system. `ELOOP` if a part of the path is a link, also with `O_PATH`.
+pub fn open_beneath(base: BorrowedFd<'_>, path: &RelPath, flags: OFlags) -> Result<OwnedFd> {
+    beneath_with(base, path, flags, true)
+}
+
+fn beneath_with(
+    base: BorrowedFd<'_>,
+    path: &RelPath,
+    flags: OFlags,
+    use_openat2: bool,
+) -> Result<OwnedFd> {
     let base = rustix::io::fcntl_dupfd_cloexec(base, 0)?;
-    Root::new(base, LinkScope::Never, true).open(path, flags | OFlags::CLOEXEC)
+    let root = Root::new(base, LinkScope::Never, use_openat2);
+    root.open(path.as_bytes(), flags | OFlags::CLOEXEC)
 }
 
 /// Returns the part of `path` after `top`; `None` if `path` is not below `top`.
@@ -219,10 +229,20 @@ fn walk(base: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
         let opened = rustix::fs::openat(at, name, flags | OFlags::NOFOLLOW, Mode::empty())
             .map_err(|errno| name_link(at, name, errno))?;
         if is_last {
-            return Ok(opened);
+            // With `O_PATH`, `O_NOFOLLOW` opens a link itself.
+            let may_be_link = flags.contains(OFlags::PATH) && !flags.contains(OFlags::NOFOLLOW);
+            return match may_be_link && is_link(&opened)? {
+                true => Err(Errno::LOOP),
+                false => Ok(opened),
+            };
         }
         folder = Some(opened);
     }
+}
+
+fn is_link(fd: &OwnedFd) -> Result<bool> {
+    let mode = rustix::fs::fstat(fd)?.st_mode;
+    Ok(FileType::from_raw_mode(mode) == FileType::Symlink)
 }
 
 /// Returns `ELOOP` for a link, as `openat2` does. An open with `O_DIRECTORY | O_NOFOLLOW` fails
@@ -261,5 +281,34 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|b| *b == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
         None => (b"", path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_are_refused_with_openat2_and_without() {
+        let top = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(top.path().join("folder")).expect("a folder");
+        std::fs::write(top.path().join("folder/file"), b"x").expect("a file");
+        symlink("folder", top.path().join("to-folder")).expect("a link");
+        symlink("file", top.path().join("folder/to-file")).expect("a link");
+        let base = std::fs::File::open(top.path()).expect("the folder");
+        for use_openat2 in [true, false] {
+            let open = |path: &str, flags| {
+                let path = RelPath::parse(path.as_bytes()).expect("a path");
+                beneath_with(base.as_fd(), &path, flags, use_openat2).map(drop)
+            };
+            for flags in [OFlags::RDONLY, OFlags::PATH] {
+                assert_eq!(open("folder/file", flags), Ok(()));
+                assert_eq!(open("to-folder", flags), Err(Errno::LOOP));
+                assert_eq!(open("to-folder/file", flags), Err(Errno::LOOP));
+                assert_eq!(open("folder/to-file", flags), Err(Errno::LOOP));
+                assert_eq!(open("folder/none", flags), Err(Errno::NOENT));
+            }
+        }
     }
 }
