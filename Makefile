@@ -36,7 +36,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "  Variables: SECONDS=60 (fuzz, per target); SEEDS=2500 or SEED=n (sim);"
-	@echo "             WORKERS=4 (integration: tests side by side);"
+	@echo "             WORKERS=4 (integration: concurrent tests);"
 	@echo "             ARGS=... (unit, integration: more words for pytest; bench, bench-peers, bench-recovery:"
 	@echo "             options)"
 
@@ -83,15 +83,13 @@ check-console: setup-console ## Check that a new build of the web console equals
 
 # Without the simulator, whose planted defects do not belong into the programs.
 RELEASE := $(CARGO) build --locked --release --workspace --exclude dray-sim --bins
-# All of the workspace, so that they share the libraries of the unit tests.
+# Build the examples of the whole workspace. The examples then share the libraries of the unit tests.
 EXAMPLES := $(CARGO) build --locked --workspace --examples
 
 build: setup-build ## Release programs in engine/target/release/
 	$(RELEASE)
 	ln -sf dray $(CARGO_TARGET_DIR)/release/drayd
 
-# The whole workspace, as in `build`: for one package alone cargo chooses other features, and would
-# compile all below it a second time.
 build-xrootd: setup-xrootd ## What reaches XRootD, beside the release programs: a program and libraries
 	$(RELEASE)
 	$(MAKE) --no-print-directory -C plugins/xrootd OUT=$(CARGO_TARGET_DIR)/release
@@ -130,6 +128,7 @@ test: check unit ## Everything that every change must pass: checks, unit tests, 
 # assert answering times, for which nothing else may run.
 test-full: export DRAY_FULL := 1
 test-full: setup build build-xrootd build-sim develop-release ## Faults in full: 20 moments of each, failed calls, power loss, soak, loads, fuzzing; three hours or more
+	$(EXAMPLES)
 	$(PYTEST) integration/endpoint/test_faults_*.py integration/faults/test_kill.py -n $(WORKERS) \
 		--dist load -rA $(ARGS)
 	$(PYTEST) integration/endpoint/test_openapi.py integration/endpoint/test_schema.py \
@@ -152,7 +151,7 @@ fault-full: setup build ## Every fault at 10, 50 and 90 % of a transfer, with ea
 
 # The programs are those of `integration`. Three workers: most tests wait for a cluster, and each
 # worker starts clusters of its own.
-test-storage: setup build build-xrootd develop-release ## Real storage clusters (Ceph, GlusterFS) with faults and stock clients: 10 minutes; a part is in `make test`
+test-storage: setup build build-xrootd develop-release ## Real storage clusters (Ceph, GlusterFS) with faults and stock clients: 10 minutes; a part of the tests with Ceph is in `make test`
 	$(EXAMPLES)
 	$(PYTEST_TWICE) -m "(slow or server or full) and not bench" integration/storage \
 		-n 3 --dist loadfile $(ARGS)
@@ -189,10 +188,9 @@ fuzz: setup-build ## Fuzz every decoder for SECONDS each
 test-celery: setup-celery build develop-release ## Airflow on PostgreSQL and Redis: two Celery workers share a dataset
 	$(PYTEST) -m celery integration/airflow $(ARGS)
 
-# Only the program; the demo runs Python from the tree. dray-py has no program: naming it makes cargo
-# choose the features of `build`, so that neither compiles again what the other has compiled.
+# Only the program; the demo runs Python from the tree.
 demo: setup-demo ## The main job: an Airflow DAG moves a real tree (DATA=DIR) by a deadline, through kill -9
-	$(CARGO) build --locked --release -p dray-cli -p dray-py --bins
+	$(CARGO) build --locked --release -p dray-cli --bins
 	$(DEMO) up
 
 demo-down: ## End what `make demo` has left running
