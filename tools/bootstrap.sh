@@ -352,9 +352,9 @@ install_python() {
 
 # install_many PYTHON WORD...: install hundreds of packages with uv, which takes seconds instead of
 # the minutes of pip. If uv fails, use pip: uv reads no pip.conf, so it fails on a host that reaches
-# its index only with the settings of pip. Unlike pip, uv compiles no bytecode by default. Without
-# bytecode, each process compiles the modules that it imports if PYTHONDONTWRITEBYTECODE is set, and
-# four processes of Airflow then need several minutes to start.
+# its index only with the settings of pip. Unlike pip, uv compiles no bytecode by default. If
+# PYTHONDONTWRITEBYTECODE is set and there is no bytecode, each process compiles all modules that it
+# imports. Four processes of Airflow then need several minutes to start.
 install_many() {
     local python=$1
     shift
@@ -425,7 +425,7 @@ fi
 environment=$(
     printf 'export PATH=%q:%q:"$PATH"\n' "$venv/bin" "$rust"
     printf 'export VIRTUAL_ENV=%q\nunset PYTHONHOME PYTHONPATH\n' "$venv"
-    # Each process of pytest would rewrite and compile all test modules again.
+    # With this variable, each process of pytest would rewrite and compile all test modules.
     printf 'unset PYTHONDONTWRITEBYTECODE\n'
 )
 if [ "$(cat "$venv/dray-env.sh" 2>/dev/null)" != "$environment" ]; then

@@ -33,7 +33,7 @@ FILES = 100
 FOLDERS = 1000
 #: Seconds after which a copy is given up.
 LIMIT_SECONDS = 1800.0
-#: Minimum seconds of the copy that is killed, if it were not killed.
+#: Minimum duration in seconds that the first copy would have without the kill.
 FIRST_SECONDS = 4
 RESULTS = ROOT / "integration" / "out" / "million" / "results.json"
 
@@ -88,7 +88,7 @@ class Pair:
         self.server = self.bench.serve(self.sink)
 
     def start(self, *more: Word, wrap: list[str] | None = None) -> Process:
-        """Start the client. Each call starts the same command, with ``more`` options."""
+        """Start the client. All calls start the same command, except for the options ``more``."""
         words: list[Word] = ["-r", self.source, f"dray://{self.server.address}/"]
         words += ["--progress", "json", *self.words, *more, *self.bench.peer(self.server)]
         return self.bench.start_cp(*words, wrap=wrap or [])

@@ -1,6 +1,6 @@
 """Copies on a host whose kernel, or whose sandbox, does not have the system call ``openat2``.
 
-Linux has ``openat2`` since version 5.6. Before, and in some containers, the call fails.
+Linux before version 5.6 does not have ``openat2``. Some containers forbid the call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILES, FILE_BYTES = 3, 100_000
 
 def without_openat2(error: str) -> list[str]:
     """Return the words that start a program whose calls of ``openat2`` fail with an error."""
-    # The program keeps its process id, so that signals reach it.
+    # With -D, the program keeps the process id that the test started, and signals reach it.
     words = ["strace", "-D", "-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null"]
     return [*words, "-e", "trace=openat2", "-e", f"inject=openat2:error={error}"]
 
@@ -27,7 +27,7 @@ def without_openat2(error: str) -> list[str]:
 # ENOSYS: an old kernel. EPERM: a sandbox that forbids the call.
 @pytest.mark.parametrize("error", ["ENOSYS", "EPERM"])
 @pytest.mark.parametrize("below", ["", "folder/"])
-def test_a_server_takes_and_gives_files_without_openat2(
+def test_a_server_receives_and_sends_files_without_openat2(
     bench: Bench, error: str, below: str
 ) -> None:
     source, root = bench.folder / "source", bench.folder / "root"

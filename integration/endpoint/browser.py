@@ -28,7 +28,7 @@ START_SECONDS = 20.0
 #: Maximum seconds until the page shows an effect, on a busy host.
 EFFECT_SECONDS = 60.0
 POLL_SECONDS = 0.1
-#: Number of starts of a browser. On a busy host, Chromium sometimes exits immediately.
+#: Maximum number of attempts to start a browser. On a busy host, Chromium may exit immediately.
 STARTS = 3
 #: Key of an element's reference in the protocol.
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 MARK = "DRAY_AIRFLOW_MARK"
 #: Maximum seconds of the start. Airflow's four programs need about 50 seconds of CPU time to start.
 READY_SECONDS = 480.0
-#: Nice value of the scheduler's group of each program of Airflow, if root may set this value. All
-#: tests with Airflow run one after another, so they end last if other tests take the CPU time.
+#: Nice value of the kernel's autogroup of each program of Airflow. All tests with Airflow run one
+#: after another, so they end last if other tests take the CPU time.
 GROUP_NICE = -5
 #: Maximum seconds of a command. `airflow db migrate` takes eleven seconds for an empty SQLite on an
 #: idle core.
@@ -239,7 +239,8 @@ class Airflow:
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
             "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
-            # Unchanged files need no second look every 30 seconds, which costs a fifth of a core.
+            # By default, Airflow parses unchanged files every 30 seconds. This takes a fifth of a
+            # core.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "120",
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(self.folder / "logs"),
             "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "12",
@@ -325,7 +326,7 @@ class Airflow:
                 cwd=self.folder,
                 start_new_session=True,
             )
-        # A kernel without groups per session has no such file.
+        # Only root may set a negative value, and a kernel without autogroups has no such file.
         with contextlib.suppress(OSError):
             Path(f"/proc/{process.pid}/autogroup").write_text(f"{GROUP_NICE}\n", encoding="ascii")
         return process

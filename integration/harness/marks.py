@@ -1,4 +1,4 @@
-"""Values of parameters that only `make test-full` and similar targets try."""
+"""Parameter values that only ``make test-full`` and ``make test-storage`` test."""
 
 from __future__ import annotations
 

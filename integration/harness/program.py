@@ -148,7 +148,7 @@ class Process:
             if not self.is_running():
                 ended = self.wait()
                 report = f"exit code {ended.code}\n{ended.out}\n{ended.words}"
-                raise AssertionError(f"it ended before {count} bytes were durable: {report}")
+                raise AssertionError(f"the process ended before {count} durable bytes: {report}")
             assert time.monotonic() < until, f"{safe} bytes are durable after {seconds} s"
             log_text = self.log_path.read_text(encoding="utf-8", errors="replace")
             safe = max(map(int, re.findall(r'"bytes_durable":(\d+)', log_text)), default=0)

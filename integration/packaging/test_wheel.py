@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -55,11 +56,12 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ROOT,
     ]
     if IS_FULL:
-        # Unpack the sdist and build the wheel from it. The unit tests have compiled the
-        # dependencies with the profile `dev`, and no test here needs fast code.
+        # Unpack the sdist and build the wheel from it. No test here needs fast code.
         run(build, SETUPTOOLS_RUST_CARGO_PROFILE="dev")
     else:
-        # Build both from the tree, whose release programs exist.
+        # Build both from the tree, whose release programs exist. A removed module would stay in
+        # the folder of an earlier build.
+        shutil.rmtree(ROOT / "build", ignore_errors=True)
         run([*build, "--sdist", "--wheel"], SETUPTOOLS_RUST_CARGO_PROFILE="release")
     run([sys.executable, "-m", "tools.packages.wheel", out], PYTHONPATH=str(ROOT))
     return out

@@ -285,6 +285,8 @@ def test_messages_have_the_fields_of_the_tool_for_fts(scene: Scene) -> None:
         if "receipt" in message:
             assert message["receipt"] == receipt_of(end, id)
             assert message["receipt-link"] == f"{message['transfer-link']}/receipt"
+        else:
+            assert "receipt-link" not in message
         assert message["duration"] >= 0
         assert message["file-size"] in (1000, 2000)
         assert message["checksum-adler"] == sums[request["name"]]
