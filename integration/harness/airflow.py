@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 MARK = "DRAY_AIRFLOW_MARK"
 #: Maximum seconds of the start. Airflow's four programs need about 50 seconds of CPU time to start.
 READY_SECONDS = 480.0
-#: Nice value of the kernel's autogroup of each program of Airflow. All tests with Airflow run one
-#: after another, so they end last if other tests take the CPU time.
+#: Nice value of the kernel's autogroup of each program of Airflow, whose tests otherwise end last.
 GROUP_NICE = -5
 #: Maximum seconds of a command. `airflow db migrate` takes eleven seconds for an empty SQLite on an
 #: idle core.
@@ -239,8 +238,7 @@ class Airflow:
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
             "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
-            # By default, Airflow parses unchanged files every 30 seconds. This takes a fifth of a
-            # core.
+            # The default, 30 seconds, takes a fifth of a core.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "120",
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(self.folder / "logs"),
             "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "12",
