@@ -24,7 +24,7 @@ MIB = 1 << 20
 RATE = 2 * MIB
 SIZE = 40 * MIB
 #: The transfer needs 20 s of this time.
-DUE_SECONDS = 40
+DUE_SECONDS = 32
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
 
