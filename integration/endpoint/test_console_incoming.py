@@ -105,6 +105,7 @@ def test_the_destination_shows_the_sessions_of_other_endpoints(
 
 
 @pytest.mark.full  # its times depend on the load of the host
+@pytest.mark.full
 @needs_browser
 def test_an_interruption_is_named_as_the_cause_of_a_late_end(
     chromium: Browser, near: Endpoint, far: Endpoint
