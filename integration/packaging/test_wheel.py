@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import email
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -59,10 +58,15 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
         # Unpack the sdist and build the wheel from it. No test here needs fast code.
         run(build, SETUPTOOLS_RUST_CARGO_PROFILE="dev")
     else:
-        # Build both from the tree, whose release programs exist. A removed module would stay in
-        # the folder of an earlier build.
-        shutil.rmtree(ROOT / "build", ignore_errors=True)
-        run([*build, "--sdist", "--wheel"], SETUPTOOLS_RUST_CARGO_PROFILE="release")
+        # Build both from the tree, whose release programs exist. The folder of an earlier build
+        # could contain a removed module.
+        places = out / "places.cfg"
+        places.write_text(f"[build]\nbuild_base = {tmp_path_factory.mktemp('build')}\n")
+        run(
+            [*build, "--sdist", "--wheel"],
+            SETUPTOOLS_RUST_CARGO_PROFILE="release",
+            DIST_EXTRA_CONFIG=str(places),
+        )
     run([sys.executable, "-m", "tools.packages.wheel", out], PYTHONPATH=str(ROOT))
     return out
 
