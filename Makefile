@@ -136,6 +136,7 @@ test-full: setup build build-xrootd build-sim develop-release ## Faults in full:
 	$(PYTEST) integration/faults/test_errno_sweep.py integration/faults/test_crash_replay.py \
 		-n $(WORKERS) --dist load -rA $(ARGS)
 	$(PYTEST) -m "full and not bench and not celery" --ignore integration/endpoint/test_load.py \
+		--ignore-glob "*/endpoint/test_faults_*.py" \
 		-n $(WORKERS) --dist loadfile -rA $(ARGS)
 	$(CARGO) test --locked -p dray-log --test forms
 	$(PYTEST) integration/faults/test_soak.py integration/endpoint/test_load.py -s -rA $(ARGS)

@@ -63,7 +63,6 @@ def test_a_task_that_is_ended_before_its_trigger_begins_ends_its_transfer(scene:
     assert 0 < scene.carried() < scene.size
 
 
-@pytest.mark.full
 def test_a_triggerer_that_was_down_for_longer_than_the_bound_costs_no_try(scene: Scene) -> None:
     scene.make_large()
     run = scene.begin("move_bound", rate=SLOW_RATE)
@@ -86,7 +85,6 @@ def test_a_triggerer_that_was_down_for_longer_than_the_bound_costs_no_try(scene:
     scene.check(unsafe)
 
 
-@pytest.mark.full
 def test_the_time_of_a_task_counts_over_all_its_deferrals(scene: Scene) -> None:
     scene.make_large()
     begun = time.monotonic()
@@ -117,7 +115,6 @@ def is_refused(endpoint: Endpoint, token: str) -> bool:
     return False
 
 
-@pytest.mark.full
 def test_a_late_token_renewal_loses_no_task(scene: Scene) -> None:
     make_both(scene)
     endpoint, airflow = scene.world.b, scene.airflow

@@ -69,8 +69,6 @@ def check_memory(name: str, client: int, server: int) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
 def test_very_many_empty_entries(bench: Bench, push: bool) -> None:
-    if not push and not FULL:
-        pytest.skip("once is enough without DRAY_FULL=1")
     source, sink = bench.folder / "tree", bench.folder / "sink"
     make_empty_entries(source, ENTRIES)
     wanted = shape(source)

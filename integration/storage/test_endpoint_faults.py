@@ -157,7 +157,6 @@ def test_space_of_a_full_pool_is_given_back_by_a_purge(sites: Sites, ceph: Clust
 # --- daemons ------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 def test_an_osd_is_killed_and_comes_back(durable_sites: Sites, ceph_on_disk: Cluster) -> None:
     sites = durable_sites
     source = make_file(sites.near.root("f"), SIZE, 1)
@@ -174,7 +173,6 @@ def test_an_osd_is_killed_and_comes_back(durable_sites: Sites, ceph_on_disk: Clu
     assert sites.sent() <= SIZE + POOL_BYTES + SYNC_GROUP_BYTES + OVERHEAD_BYTES
 
 
-@pytest.mark.full
 def test_the_monitor_restarts(durable_sites: Sites, ceph_on_disk: Cluster) -> None:
     sites = durable_sites
     source = make_file(sites.near.root("f"), SIZE, 1)
@@ -190,7 +188,6 @@ def test_the_monitor_restarts(durable_sites: Sites, ceph_on_disk: Cluster) -> No
     assert sites.sent() <= SIZE + OVERHEAD_BYTES
 
 
-@pytest.mark.full
 def test_a_source_loses_an_osd_for_a_while(durable_sites: Sites, ceph_on_disk: Cluster) -> None:
     """A transfer out of a pool continues after a killed OSD is back."""
     sites = durable_sites
@@ -239,7 +236,7 @@ def _short(sites: Sites) -> str:
     return sites.pool.url.replace(str(sites.pool.cluster.configuration), str(short))
 
 
-@pytest.mark.parametrize("seconds", [4, pytest.param(20, marks=pytest.mark.full)])
+@pytest.mark.parametrize("seconds", [4, 20])
 def test_a_cut_connection_is_restored(far_sites: Sites, ceph_far: FarCluster, seconds: int) -> None:
     """If the cut is shorter than the timeout, the session waits. Otherwise a later one resumes."""
     sites = far_sites
@@ -257,7 +254,6 @@ def test_a_cut_connection_is_restored(far_sites: Sites, ceph_far: FarCluster, se
     assert sites.sent() <= SIZE + POOL_BYTES + SYNC_GROUP_BYTES + OVERHEAD_BYTES
 
 
-@pytest.mark.full
 def test_a_connection_that_stays_cut_is_an_error_in_bounded_time(
     far_sites: Sites, ceph_far: FarCluster
 ) -> None:

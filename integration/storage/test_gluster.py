@@ -148,7 +148,6 @@ def ends(trace: Path) -> dict[str, float]:
     return last
 
 
-@pytest.mark.full
 @pytest.mark.skipif(bool(loop.limits_reason()), reason=loop.limits_reason())
 def test_a_slow_brick_delays_only_its_own_files(bench: Bench, gluster: Gluster) -> None:
     """In the order ``layout``, the files of the other bricks do not wait for the slow brick."""

@@ -95,7 +95,6 @@ def test_a_killed_copy_resumes(bench: Bench, volume: Volume, way: str) -> None:
     shutil.rmtree(there)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("way", ["in", "out"])
 def test_a_copy_killed_at_many_moments_is_identical(
     bench: Bench, sharded: Volume, way: str
@@ -137,7 +136,6 @@ def finish(bench: Bench, words: list[Word], ended: Ended) -> int:
     return sent
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("way", ["in", "out"])
 def test_a_copy_completes_after_the_return_of_a_killed_brick(
     bench: Bench, gluster: Gluster, volume: Volume, way: str
@@ -162,7 +160,6 @@ def test_a_copy_completes_after_the_return_of_a_killed_brick(
     shutil.rmtree(there)
 
 
-@pytest.mark.full
 def test_a_copy_to_a_replicated_volume_continues_without_a_brick(
     bench: Bench, gluster: Gluster
 ) -> None:
@@ -253,7 +250,6 @@ def test_an_endpoint_on_a_mount_takes_and_gives_transfers(
         assert tree.leftovers(sink_top) == []
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("way", ["in", "out"])
 def test_an_endpoint_on_a_mount_is_killed_at_many_moments(
     sharded: Volume, ends: tuple[Endpoint, Endpoint], way: str

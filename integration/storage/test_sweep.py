@@ -120,7 +120,6 @@ def test_a_sweep_of_a_missing_folder_makes_none(sites: Sites) -> None:
     assert not any("none" in name for name in sites.pool.cluster.names(sites.pool.name, STATE))
 
 
-@pytest.mark.full
 def test_the_janitor_of_an_endpoint_removes_an_abandoned_upload(sites: Sites) -> None:
     """The janitor sweeps a pool about a minute after the endpoint's start, and logs the removal."""
     pool = sites.pool
