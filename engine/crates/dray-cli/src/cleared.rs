@@ -3,7 +3,8 @@
 //!
 //! A token passes through buffers of TLS, HTTP, parsers and text before it is checked. Most of
 //! these buffers belong to libraries. Clearing all freed blocks keeps tokens out of core dumps,
-//! swap files and later allocations, whichever library allocated the block.
+//! swap files and later allocations, whichever library allocated the block. Only blocks that are too
+//! large for a token are not cleared.
 //!
 //! Short-lived commands do not clear memory, because the kernel takes back the memory of a command
 //! when the command ends.
@@ -22,22 +23,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[global_allocator]
 static HEAP: Cleared = Cleared;
 
-/// Largest block that `realloc` copies to a new block, so that the old block can be cleared. Larger
-/// blocks are left to the system, which grows them without a copy by moving pages. A list of
-/// millions of entries would otherwise need twice its memory. A token is never in such a large
-/// block, because the body of an API call is smaller.
-const COPIED_BYTES_MAX: usize = 8 << 20;
+/// Largest block that is cleared. A token is never in a larger block, because the body of an API
+/// call is smaller. The system grows larger blocks without a copy by moving pages: a list of
+/// millions of entries would otherwise need twice its memory. Buffers for the data of a transfer
+/// are larger too. To clear them would touch all their pages, which took 0.2 s for each session.
+const CLEARED_BYTES_MAX: usize = 8 << 20;
 
 /// True in a service. Freed blocks are then cleared.
 static CLEARS: AtomicBool = AtomicBool::new(false);
 
-/// Clears every block that is freed after this call. A service calls this function before it reads
-/// its first secret.
+/// Clears every block of at most [`CLEARED_BYTES_MAX`] bytes that is freed after this call. A service
+/// calls this function before it reads its first secret.
 pub(crate) fn clear_from_now_on() {
     CLEARS.store(true, Ordering::Relaxed);
 }
 
-/// The allocator of the system, with blocks cleared before they are freed.
+/// The allocator of the system, which clears blocks before it frees them.
 struct Cleared;
 
 /// Blocks up to this size are cleared word by word, which is faster than a call to `memset` for so
@@ -86,7 +87,7 @@ unsafe impl GlobalAlloc for Cleared {
         // SAFETY: the block comes from this allocator and has this layout, and the caller no
         // longer uses it.
         unsafe {
-            if CLEARS.load(Ordering::Relaxed) {
+            if CLEARS.load(Ordering::Relaxed) && layout.size() <= CLEARED_BYTES_MAX {
                 clear(block, layout.size());
             }
             System.dealloc(block, layout);
@@ -94,7 +95,7 @@ unsafe impl GlobalAlloc for Cleared {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        if layout.size() > COPIED_BYTES_MAX || !CLEARS.load(Ordering::Relaxed) {
+        if layout.size() > CLEARED_BYTES_MAX || !CLEARS.load(Ordering::Relaxed) {
             // SAFETY: the caller fulfils the contract of `GlobalAlloc::realloc`.
             return unsafe { System.realloc(block, layout, bytes) };
         }

@@ -9,6 +9,7 @@
 
 use crate::extent::Extent;
 use crate::numa::node_here;
+use bytes::BytesMut;
 use dray_core::lock::LockExt;
 use dray_core::{BufferId, End, Error, ErrorKind, Result};
 use memmap2::{MmapMut, MmapOptions};
@@ -21,11 +22,9 @@ const PAGE: usize = 4096;
 /// common processors of the last ten years. The value is an estimate.
 pub const PIECE_BYTES: usize = 256 << 10;
 
-/// Minimum size in bytes of a buffer that gets its own memory mapping. The kernel clears the pages
-/// of a mapping only when they are used. An allocator clears reused memory at once, which took up
-/// to 0.2 s of processor time for each session of an endpoint. With mappings for smaller buffers
-/// too, a process could exceed its maximum number of mappings. The value is estimated, not
-/// measured.
+/// Minimum size in bytes of a buffer that gets its own memory mapping. All smaller buffers of a pool
+/// share one piece of memory: with a mapping for each of them, a process could exceed its maximum
+/// number of mappings. The value is estimated, not measured.
 const MAPPED_BYTES: usize = 512 << 10;
 
 /// Number of bytes that must remain available to other threads of the process after a pool was
@@ -45,17 +44,18 @@ fn probe(bytes: usize) -> Result<()> {
 
 enum Memory {
     Mapped(MmapMut),
-    /// Allocated memory, and the offset of the first page boundary in it.
-    Allocated(Vec<u8>, usize),
+    /// A part of a piece of memory that several buffers share.
+    Part(BytesMut),
 }
 
-impl Memory {
+/// Memory for buffers, from which [`Piece::part`] takes one part after the other. The kernel clears
+/// a page of a large piece when a thread first touches the page. An allocator clears small pieces
+/// itself: with one piece for each buffer of 64 KiB, a pool of 256 MiB took half a second.
+struct Piece(BytesMut);
+
+impl Piece {
+    /// Allocates memory for `bytes` bytes from a page boundary on.
     fn new(bytes: usize) -> Result<Self> {
-        let mapped = (bytes >= MAPPED_BYTES).then(|| MmapMut::map_anon(bytes));
-        // A process has a limited number of mappings; if the limit is reached, allocate instead.
-        if let Some(Ok(mapped)) = mapped {
-            return Ok(Self::Mapped(mapped));
-        }
         let bytes = bytes.saturating_add(PAGE);
         // Allocate twice: `try_reserve_exact` reports a failure but does not clear the memory, and
         // an allocation of cleared memory ends the process if it fails.
@@ -65,12 +65,15 @@ impl Memory {
         drop(std::hint::black_box(asked));
         // Allocate with ordinary alignment. With page alignment the allocator would always clear
         // the memory itself, even if the kernel has just cleared it.
-        let memory = vec![0; bytes];
+        let mut memory = BytesMut::zeroed(bytes);
         let address = memory.as_ptr().addr();
-        Ok(Self::Allocated(
-            memory,
-            address.next_multiple_of(PAGE) - address,
-        ))
+        let _ = memory.split_to(address.next_multiple_of(PAGE) - address);
+        Ok(Self(memory))
+    }
+
+    /// Takes the next `bytes` bytes; fewer at the end of the piece.
+    fn part(&mut self, bytes: usize) -> BytesMut {
+        self.0.split_to(bytes.min(self.0.len()))
     }
 }
 
@@ -90,20 +93,26 @@ fn refused(bytes: usize) -> Error {
 /// A page-aligned piece of memory.
 pub struct Buffer {
     memory: Memory,
-    bytes: usize,
     /// Location of the buffer's bytes in the source file, if the sink may share blocks. A link that
     /// sends the bytes ignores this field.
     pub extent: Option<Extent>,
 }
 
 impl Buffer {
-    fn new(bytes: usize) -> Result<Self> {
-        let bytes = bytes.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
-        Ok(Self {
-            memory: Memory::new(bytes)?,
-            bytes,
+    const fn of(memory: Memory) -> Self {
+        Self {
+            memory,
             extent: None,
-        })
+        }
+    }
+
+    /// Allocates a buffer of its own, in its own mapping if possible.
+    fn alone(bytes: usize) -> Result<Self> {
+        // A process has a limited number of mappings; if the limit is reached, allocate instead.
+        Ok(Self::of(match MmapMut::map_anon(bytes) {
+            Ok(mapped) => Memory::Mapped(mapped),
+            Err(_) => Memory::Part(Piece::new(bytes)?.part(bytes)),
+        }))
     }
 
     /// Returns the memory of the buffer.
@@ -111,7 +120,7 @@ impl Buffer {
     pub fn bytes(&self) -> &[u8] {
         match &self.memory {
             Memory::Mapped(memory) => memory,
-            Memory::Allocated(memory, start) => &memory[*start..start + self.bytes],
+            Memory::Part(memory) => memory,
         }
     }
 
@@ -119,15 +128,28 @@ impl Buffer {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
             Memory::Mapped(memory) => memory,
-            Memory::Allocated(memory, start) => &mut memory[*start..*start + self.bytes],
+            Memory::Part(memory) => memory,
         }
     }
 }
 
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Buffer({} bytes)", self.bytes)
+        write!(f, "Buffer({} bytes)", self.bytes().len())
     }
+}
+
+/// Allocates `count` buffers of `bytes` bytes each, rounded up to whole pages.
+fn buffers(count: usize, bytes: usize) -> Result<Box<[Mutex<Buffer>]>> {
+    let bytes = bytes.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
+    if bytes >= MAPPED_BYTES {
+        return (0..count)
+            .map(|_| Buffer::alone(bytes).map(Mutex::new))
+            .collect();
+    }
+    let mut piece = Piece::new(count.saturating_mul(bytes))?;
+    let part = |_| Mutex::new(Buffer::of(Memory::Part(piece.part(bytes))));
+    Ok((0..count).map(part).collect())
 }
 
 /// All buffers of one end of a transfer.
@@ -152,11 +174,8 @@ impl Pool {
         let buffer_bytes = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
         let number = usize::try_from(count).unwrap_or(usize::MAX);
         probe(number.saturating_mul(buffer_bytes))?;
-        let buffers: Result<_> = (0..count)
-            .map(|_| Buffer::new(buffer_bytes).map(Mutex::new))
-            .collect();
         Ok(Self {
-            buffers: buffers?,
+            buffers: buffers(number, buffer_bytes)?,
             free: Mutex::new((0..count).rev().map(BufferId).collect()),
             nodes: (0..count).map(|_| AtomicU32::new(0)).collect(),
             buffer_bytes,
@@ -264,7 +283,8 @@ mod tests {
         let mut between = Vec::new();
         for round in 0..6 {
             let before = resident();
-            let pool = Pool::new(96, 1 << 20).expect("memory");
+            let (count, bytes) = [(96, 1 << 20), (1536, 1 << 16)][usize::from(round % 2)];
+            let pool = Pool::new(count, bytes).expect("memory");
             let taken = pool.take().expect("one");
             pool.buffer(taken).expect("known").bytes_mut().fill(round);
             let more = resident().saturating_sub(before);
