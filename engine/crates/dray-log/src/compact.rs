@@ -5,7 +5,7 @@ use crate::file::LogFile;
 use crate::frame::{PRELUDE_BYTES, prelude_of, write_record};
 use crate::positions;
 use crate::record::{
-    Checkpoint, FileNumber, Header, LoggedFile, OBJECTS_PER_RECORD_MAX, Positions, Record,
+    Checkpoint, FileNumber, Header, LoggedFile, OBJECTS_PER_RECORD_MAX, Objects, Positions, Record,
 };
 use crate::recover::{Files, ranges_of_record};
 use crate::scan::{Step, Walk};
@@ -13,9 +13,17 @@ use dray_core::plan::Grid;
 use dray_core::{LogForm, LogMethod, Result, Sums};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Minimum number of dead bytes before a rewrite. Recovery reads fewer bytes within milliseconds.
-/// The value is estimated, not measured.
-pub const DEAD_BYTES_MIN: u64 = 1 << 20;
+/// Minimum number of dead bytes before a rewrite. With this number, the log of a paced copy without
+/// checksums stays below the 60 KB of FT-LADS (Kasu et al. 2019, section VI-C).
+pub const DEAD_BYTES_MIN: u64 = 32 << 10;
+
+/// Number of dead bytes from which the log is rewritten without regard to [`SYNCS_MIN`]. Recovery
+/// reads fewer bytes within milliseconds. The value is estimated, not measured.
+pub const DEAD_BYTES_MAX: u64 = 1 << 20;
+
+/// Minimum number of syncs of the log between two rewrites. A rewrite takes about three syncs, so
+/// rewrites take at most a twentieth of the time of all syncs.
+const SYNCS_MIN: u32 = 64;
 
 /// Maximum number of objects that one pass over the old log collects (6 MiB of memory). More
 /// objects need further passes.
@@ -24,13 +32,43 @@ const OBJECTS_PER_PASS: usize = 1 << 19;
 /// Size in bytes of each write to the replacement.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Returns true if the log should be rewritten: its dead bytes exceed `live_bytes`, and are at
-/// least [`DEAD_BYTES_MIN`]. The log has `log_bytes` bytes in total, of which `live_bytes` belong
-/// to unfinished files.
-#[must_use]
-pub const fn is_worth_it(log_bytes: u64, live_bytes: u64) -> bool {
-    let dead = log_bytes.saturating_sub(live_bytes);
-    dead > live_bytes && dead >= DEAD_BYTES_MIN
+/// Decides when a log is rewritten.
+#[derive(Debug, Default)]
+pub(crate) struct Schedule {
+    /// Number of syncs since the log was created, resumed or rewritten.
+    syncs: u32,
+    /// Length of the log in bytes below which the log is not rewritten. After a failed rewrite, for
+    /// example because the storage is full, the next attempt waits until the log has grown to this
+    /// length.
+    from: u64,
+}
+
+impl Schedule {
+    pub(crate) const fn synced(&mut self) {
+        self.syncs = self.syncs.saturating_add(1);
+    }
+
+    pub(crate) const fn rewritten(&mut self) {
+        *self = Self { syncs: 0, from: 0 };
+    }
+
+    pub(crate) const fn failed(&mut self, log_bytes: u64) {
+        self.from = log_bytes + DEAD_BYTES_MAX;
+    }
+
+    /// Returns true if the log should be rewritten. The log has `log_bytes` bytes in total, of which
+    /// `live_bytes` belong to unfinished files. The other bytes are dead.
+    ///
+    /// The dead bytes must exceed `live_bytes`, so that all rewrites together write at most as many
+    /// bytes as the log would have without them.
+    pub(crate) const fn is_due(&self, log_bytes: u64, live_bytes: u64) -> bool {
+        let dead = log_bytes.saturating_sub(live_bytes);
+        let dead_min = match self.syncs >= SYNCS_MIN {
+            true => DEAD_BYTES_MIN,
+            false => DEAD_BYTES_MAX,
+        };
+        log_bytes >= self.from && dead > live_bytes && dead >= dead_min
+    }
 }
 
 /// Writes records to the replacement of a log file.
@@ -190,11 +228,26 @@ pub(crate) fn rewrite<F: LogFile>(
 /// Returns the records of the done objects of a window, in the representation of `method`.
 fn records_of_window(method: LogMethod, window: Checkpoint) -> Vec<Record> {
     if method == LogMethod::Ranges {
-        return vec![Record::Checkpoint(window)];
+        return vec![without_bitmap(window).map_or_else(Record::Checkpoint, Record::Objects)];
     }
     let objects = (window.first..).zip(window.objects);
     let done = objects.filter_map(|(object, sums)| Some((object, sums?)));
     positions_of(method, window.number, done).collect()
+}
+
+/// Returns a window as a run of objects, which needs no bitmap.
+///
+/// # Errors
+/// The unchanged window, if an object between its first and last done objects is missing.
+fn without_bitmap(window: Checkpoint) -> Result<Objects, Checkpoint> {
+    match window.objects.iter().copied().collect() {
+        Some(sums) => Ok(Objects {
+            number: window.number,
+            first: window.first,
+            sums,
+        }),
+        None => Err(window),
+    }
 }
 
 /// Distributes objects of one file to records of a method. For a method with an array of bits, the

@@ -7,7 +7,7 @@ mod group;
 mod parts;
 
 use crate::codec::{check_file_begin, check_header, check_tenure};
-use crate::compact::{DEAD_BYTES_MIN, OldLog, is_worth_it, rewrite, write_new};
+use crate::compact::{OldLog, Schedule, rewrite, write_new};
 use crate::file::LogFile;
 use crate::log::ObjectLog;
 use crate::positions;
@@ -49,9 +49,7 @@ pub struct UniversalLog<F> {
     /// chosen does not require a sync.
     must_sync: bool,
     is_given_up: bool,
-    /// Length in bytes below which the log is not rewritten. After a failed rewrite, for example
-    /// because the storage is full, the next attempt waits until the log has grown to this length.
-    compact_from: u64,
+    compaction: Schedule,
     parts: Parts,
 }
 
@@ -88,7 +86,7 @@ impl<F: LogFile> UniversalLog<F> {
             ending: BTreeSet::new(),
             must_sync: false,
             is_given_up: false,
-            compact_from: 0,
+            compaction: Schedule::default(),
         })
     }
 
@@ -163,7 +161,7 @@ impl<F: LogFile> UniversalLog<F> {
             ending: BTreeSet::new(),
             must_sync: false,
             is_given_up: false,
-            compact_from: 0,
+            compaction: Schedule::default(),
             parts: Parts::found(recovery.parts.keys().copied().collect(), boot_epoch),
         };
         log.remove_other_parts()?;
@@ -231,7 +229,7 @@ impl<F: LogFile> UniversalLog<F> {
         self.must_sync || self.tenure.durability != Durability::None
     }
 
-    /// Commits and rewrites the log, even if [`crate::compact::is_worth_it`] returns false.
+    /// Commits and rewrites the log, even if no rewrite is due.
     ///
     /// # Errors
     /// The errors of [`ObjectLog::commit`].
@@ -271,6 +269,7 @@ impl<F: LogFile> UniversalLog<F> {
         self.durable = self.length;
         self.synced = 0;
         self.must_sync = false;
+        self.compaction.rewritten();
         Ok(())
     }
 
@@ -281,6 +280,7 @@ impl<F: LogFile> UniversalLog<F> {
                 return Err(error);
             }
             self.durable = self.length;
+            self.compaction.synced();
         }
         Ok(())
     }
@@ -565,19 +565,17 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         self.commit()?;
         self.parts
             .each(|part| part.compact_if_worth_it().map(|_| ()))?;
-        let is_due = self.length >= self.compact_from;
-        let is_worth_it = is_due && is_worth_it(self.length, self.live_bytes());
-        if is_worth_it {
-            match self.rewrite() {
-                Err(error) if self.is_given_up => return Err(error),
-                Err(_) => {
-                    self.compact_from = self.length + DEAD_BYTES_MIN;
-                    return Ok(false);
-                }
-                Ok(()) => self.compact_from = 0,
-            }
+        if !self.compaction.is_due(self.length, self.live_bytes()) {
+            return Ok(false);
         }
-        Ok(is_worth_it)
+        match self.rewrite() {
+            Err(error) if self.is_given_up => Err(error),
+            Err(_) => {
+                self.compaction.failed(self.length);
+                Ok(false)
+            }
+            Ok(()) => Ok(true),
+        }
     }
 
     fn file(&self, path: &RelPath) -> Option<&LoggedFile> {
