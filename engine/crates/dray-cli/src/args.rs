@@ -468,7 +468,8 @@ pub(crate) struct Peer {
     #[arg(long, help_heading = "Remote host options")]
     pub(crate) clear_data: bool,
 
-    /// Maximum number of consecutive reconnections without new durable data
+    /// Maximum number of consecutive reconnections without new durable data; reconnections in the
+    /// first second after a loss do not count
     #[arg(
         long,
         value_name = "N",

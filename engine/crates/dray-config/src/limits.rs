@@ -162,7 +162,8 @@ section!(
     Retry {
         /// Number of consecutive tries without new durable data after which a transfer fails.
         tries: u32 = 5,
-        /// Time in seconds between two tries.
+        /// Time in seconds between two tries. Tries in the first second after the loss of a
+        /// connection have shorter intervals.
         interval_seconds: u64 = 10,
         /// True if a start of the endpoint begins a new attempt of failed transfers.
         at_start: bool = false,

@@ -3,6 +3,13 @@
 use crate::error::Status;
 use std::time::Duration;
 
+/// Time after the loss of a connection in which an end tries to reconnect in short intervals. A
+/// server that is restarted usually answers within this time. The value is estimated, not measured.
+pub const RECONNECT_TIME: Duration = Duration::from_secs(1);
+
+/// Interval of the tries within [`RECONNECT_TIME`].
+pub const RECONNECT_INTERVAL: Duration = Duration::from_millis(200);
+
 /// Maximum number of tries, and the waiting times between tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
@@ -47,9 +54,15 @@ impl RetryPolicy {
             .backoff
             .saturating_mul(1 << doublings)
             .min(self.backoff_max);
-        let spread = 0.5 + 0.5 * (f64::from(draw) / f64::from(u32::MAX));
-        Verdict::RetryAfter(wait.mul_f64(spread))
+        Verdict::RetryAfter(spread(wait, draw))
     }
+}
+
+/// Returns a wait between 50 and 100 % of `wait`. `draw` is a random number in `0 ..= u32::MAX`. See
+/// [`RetryPolicy::verdict`].
+#[must_use]
+pub fn spread(wait: Duration, draw: u32) -> Duration {
+    wait.mul_f64(0.5 + 0.5 * (f64::from(draw) / f64::from(u32::MAX)))
 }
 
 #[cfg(test)]

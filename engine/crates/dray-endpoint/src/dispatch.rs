@@ -100,8 +100,9 @@ struct State {
     is_stopping: bool,
     /// Time at which the policy asked for its next decision.
     look_at: Option<Time>,
-    /// Transfers that failed before a session started, and whose outcome could not be written to
-    /// the queue yet.
+    /// Time of the next try of a waiting transfer.
+    next_try_at: Option<Time>,
+    /// Outcomes of transfers that failed before a session, and are not written to the queue yet.
     unwritten: Vec<(TransferId, Ending)>,
 }
 
@@ -187,8 +188,9 @@ impl Dispatcher {
     fn dispatch(&self) {
         let shared = &self.0;
         loop {
-            if let Err(error) = shared.queue.tick(clock::now()) {
-                tracing::error!("cannot maintain the queue: {error}");
+            match shared.queue.tick(clock::now()) {
+                Ok(ticked) => shared.state().next_try_at = ticked.next_try_at.map(time),
+                Err(error) => tracing::error!("cannot maintain the queue: {error}"),
             }
             purge::begin(shared);
             if let Err(error) = self.begin() {
@@ -422,9 +424,10 @@ impl DispatcherInner {
     fn wait(&self) -> bool {
         let mut state = self.state();
         if !state.is_woken && !state.is_stopping {
+            let times = [state.look_at.take(), state.next_try_at.take()];
             let now = time(clock::now());
-            let wait = state.look_at.take().map(|at| at.since(now));
-            let wait = wait.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL);
+            let waits = times.iter().flatten().map(|at| at.since(now));
+            let wait = waits.min().unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL);
             let waited = self.woken.wait_timeout(state, wait);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }

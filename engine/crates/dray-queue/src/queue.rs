@@ -32,6 +32,7 @@ mod row;
 mod run;
 mod schema;
 mod settings;
+mod settle;
 mod space;
 mod sqlite;
 mod staged;

@@ -10,6 +10,7 @@
 
 mod counts;
 mod least;
+mod tries;
 
 use crate::assembly::{Buffers, Content, Threads, TransferPlan};
 use crate::handle::{Handle, Live};
@@ -22,7 +23,6 @@ use crate::tune::{self, Machine, Tuned, TunerResults};
 use crate::{sink, source};
 use counts::{Arrivals, Sent};
 use dray_core::options::{Options, ResumeMode};
-use dray_core::retry::{RetryPolicy, Verdict};
 use dray_core::{End, Error, ErrorKind, Result, Status, StripeChoice, TraceContext, TransferId};
 use dray_link::pool::Pool;
 use dray_net::{Dial, Growth};
@@ -32,13 +32,8 @@ use dray_store::Capabilities;
 use dray_wire::message::{Connect, Limits, Role, Selection, optional};
 use dray_wire::negotiate::Agreed;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// First delay between two sessions. The delay doubles after each session, up to [`BACKOFF_MAX`].
-/// The actual delay is a random 50 to 100 % of this value.
-const BACKOFF: Duration = Duration::from_secs(1);
-/// Longest delay between sessions; see [`BACKOFF`].
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
+use std::time::Instant;
+use tries::Tries;
 
 /// Data and parameters of a transfer.
 #[derive(Debug, Clone)]
@@ -64,7 +59,9 @@ pub struct Task {
     /// True if the data streams are not encrypted.
     pub clear_data: bool,
     /// Maximum number of consecutive sessions that are lost without new durable data. After that
-    /// the transfer is given up.
+    /// the transfer is given up. Sessions that begin soon after the loss of a session with new
+    /// durable data do not count ([`dray_core::retry::RECONNECT_TIME`]). With 0, no session is
+    /// repeated.
     pub retries: u32,
     /// File that records the listing of a source at this end; `None` for a source at the other end,
     /// and if each session lists the source from the beginning.
@@ -440,27 +437,16 @@ fn sessions(
     watch: &dyn Watch,
     mut session: impl FnMut(u32) -> Result<(Outcome, Progress)>,
 ) -> Result<Ended> {
-    let policy = RetryPolicy {
-        attempts_max: task.retries.saturating_add(1),
-        backoff: BACKOFF,
-        backoff_max: BACKOFF_MAX,
-    };
+    let mut tries = Tries::new(task.retries);
     let mut sums = Sent::default();
     let mut last = Progress::default();
-    // Number of sessions since the durable data last grew. Each growth resets the number, because a
-    // transfer that takes a week may survive any number of faults.
-    let (mut tries, mut most_safe) = (0, (0, 0));
     for number in task.first_session.. {
-        tries += 1;
+        tries.began();
         watch.session(number);
         let error = match session(number) {
             Ok((outcome, progress)) => {
                 sums.add(&progress);
-                let safe = (progress.bytes_durable, progress.files_done);
-                if safe.0 > most_safe.0 || safe.1 > most_safe.1 {
-                    tries = 1;
-                    most_safe = (safe.0.max(most_safe.0), safe.1.max(most_safe.1));
-                }
+                tries.ended(&progress);
                 last = progress;
                 match outcome {
                     Outcome::Failed(error) if is_lost(&error) => error,
@@ -478,11 +464,13 @@ fn sessions(
         if handle.is_stopped() {
             return Ok(sums.ended(Ending::Cancelled, last));
         }
-        let Verdict::RetryAfter(wait) = policy.verdict(Status::Temporary, tries, draw()) else {
+        let Some(wait) = tries.next(Instant::now(), draw()) else {
             return Ok(sums.ended(Ending::Interrupted(error), last));
         };
-        watch.trying_again(error.remedy("retrying; the transfer will resume"));
-        if !handle.sleep(wait) {
+        if wait.is_reported {
+            watch.trying_again(error.remedy("retrying; the transfer will resume"));
+        }
+        if !handle.sleep(wait.time) {
             return Ok(sums.ended(Ending::Cancelled, last));
         }
     }

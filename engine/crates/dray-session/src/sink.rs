@@ -250,7 +250,7 @@ impl Sink {
             Input::Prepared(index, result) => self.on_prepared(index, result),
             Input::Written(key, results) => self.on_written(key, &results, now),
             Input::Synced(group, result) => self.on_synced(group, result),
-            Input::Logged(group, result) => self.on_logged(group, result),
+            Input::Logged(group, result) => self.on_logged(group, result, now),
             Input::ReadBack(index, result) => self.on_read_back(index, result),
             Input::WrittenChecked(index, result) => self.on_written_checked(index, result),
             Input::Published(results) => self.on_published(results, now),

@@ -193,6 +193,14 @@ impl Scene {
         files.collect()
     }
 
+    /// Syncs an object, which takes so long that the next syncs begin after [`INTERVAL`].
+    fn sync_slowly(&mut self) {
+        self.write(FileIndex(0), Duration::from_millis(4));
+        self.wait(INTERVAL);
+        self.wait(INTERVAL / 10);
+        assert!(!self.end_sync().is_empty());
+    }
+
     /// Ends the syncs that are under way. Returns the blocks that became durable.
     fn end_sync(&mut self) -> Vec<BlockId> {
         self.effects.clear();
@@ -305,10 +313,34 @@ fn slow_syncs_do_not_delay_the_other_targets_twice() {
 }
 
 #[test]
+fn next_sync_begins_after_ten_times_the_last_one() {
+    let mut scene = Scene::with(1000, false);
+    // Before the first sync, and after fast syncs, a group is synced after 100 ms.
+    for (sync, age) in [
+        (1, 100),
+        (20, 100),
+        (30, 200),
+        (600, 300),
+        (5, 500),
+        (1, 100),
+    ] {
+        let age = Duration::from_millis(age);
+        scene.write(FileIndex(0), Duration::from_millis(4));
+        scene.wait(age - Duration::from_millis(1));
+        assert!(scene.syncs().is_empty(), "too early after {age:?}");
+        scene.wait(Duration::from_millis(1));
+        assert_eq!(scene.syncs(), [vec![FileIndex(0)]], "after {age:?}");
+        scene.wait(Duration::from_millis(sync));
+        assert_eq!(scene.end_sync().len(), 1);
+    }
+}
+
+#[test]
 fn small_files_of_a_slow_target_count_in_the_size_of_the_late_group() {
     // The late group is synced when it has 10 objects.
     let mut scene = Scene::with(40, false);
     scene.learn();
+    scene.sync_slowly();
     let wrote = scene.now;
     for count in 1..=10 {
         // Data of another target always waits, so the late group is not synced for another reason.
@@ -329,6 +361,7 @@ fn small_files_of_a_slow_target_count_in_the_size_of_the_late_group() {
             assert!(scene.now.since(wrote) < INTERVAL * 8);
             return;
         }
+        scene.wait(INTERVAL / 10);
         scene.end_sync();
     }
     panic!("the late group is not synced although it is full");

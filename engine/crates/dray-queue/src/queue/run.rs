@@ -7,14 +7,15 @@ use super::live::{self, Counters, Holds, Run};
 use super::manifest::Manifest;
 use super::purges::{PurgeJob, PurgeReport};
 use super::row::{Row, SELECT, rows};
+use super::settle::settle;
 use super::sqlite::{json, sql};
-use super::states::{Command, EndKind, Verdict, Wish, after_break, after_turned_away};
+use super::states::{Command, EndKind, Wish};
 use super::submit::unasked;
 use super::{Queue, not_found, promised, receipts};
 use crate::clock;
-use dray_api::{RateLimitAnswer, Request, RetryWish, Route, State, Timestamp};
+use dray_api::{RateLimitAnswer, Request, Route, State, Timestamp};
 use dray_core::lock::LockExt;
-use dray_core::{End, Error, ErrorKind, RelPath, Result, Status, TransferId};
+use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,9 +28,6 @@ const PRUNED_MAX: u32 = 500;
 /// Without renewal, most tickets expire after an hour. The value is an estimate.
 const SECRETS_KEPT: Duration = Duration::from_secs(24 * 3_600);
 
-/// Remedy of an error after which the endpoint tries the transfer again.
-const RETRIED: &str = "wait: the endpoint tries again automatically, and keeps the durable data";
-
 /// Numbers of transfers that a tick changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ticked {
@@ -39,6 +37,8 @@ pub struct Ticked {
     pub forsaken: usize,
     /// Transfers that were deleted.
     pub pruned: usize,
+    /// Earliest time of the next try of a waiting transfer.
+    pub next_try_at: Option<Timestamp>,
 }
 
 impl Queue {
@@ -252,7 +252,18 @@ impl Queue {
             due,
             forsaken,
             pruned,
+            next_try_at: self.next_try_at()?,
         })
+    }
+
+    fn next_try_at(&self) -> Result<Option<Timestamp>> {
+        let statement = "SELECT min(next_try_at) FROM transfers WHERE state = 'waiting'";
+        let failed = sql("find the next try");
+        let milliseconds: Option<i64> = self.read(|connection| {
+            let found = connection.query_row(statement, (), |row| row.get(0));
+            found.map_err(failed)
+        })?;
+        Ok(milliseconds.map(Timestamp::from_ms))
     }
 
     fn queue_due(&self, now: Timestamp) -> Result<usize> {
@@ -514,79 +525,4 @@ fn unattended(row: &Row) -> Error {
             "the last question was {seconds} seconds ago, the limit in `bound_seconds`"
         ))
         .remedy("submit the same transfer again to resume")
-}
-
-/// Writes the end of a session to the row. Returns the kind of end for the state machine.
-fn settle(row: &mut Row, ending: Ending, retry: RetryWish, now: Timestamp) -> EndKind {
-    row.next_try_at = None;
-    // An active transfer has an error only if it is being cancelled because of the error.
-    let reason = row.error.take();
-    let kind = end_of(row, ending, retry, now);
-    if matches!(kind, EndKind::Again | EndKind::Stopped) && reason.is_some() {
-        row.error = reason;
-    }
-    kind
-}
-
-/// Writes the error of a session and the time of the next try to the row. Returns the kind of end.
-fn end_of(row: &mut Row, ending: Ending, retry: RetryWish, now: Timestamp) -> EndKind {
-    match ending {
-        Ending::Done => EndKind::Done,
-        Ending::Incomplete => EndKind::Incomplete,
-        Ending::Stopped => EndKind::Stopped,
-        Ending::Failed(error) => {
-            row.error = Some(live::parts(&error));
-            EndKind::Failed
-        }
-        Ending::Broken {
-            error,
-            has_progressed,
-            source,
-            is_whole: _,
-        } => {
-            let retry = row.request.retry.unwrap_or(retry);
-            let verdict = after_break(
-                retry,
-                row.tries_without_progress,
-                error.status,
-                has_progressed,
-            );
-            row.source = source.unwrap_or(row.source);
-            row.counters.interrupted_since.get_or_insert(now);
-            judged(row, error, verdict, retry, now)
-        }
-        Ending::TurnedAway { error, source } => {
-            let retry = row.request.retry.unwrap_or(retry);
-            row.source = source.unwrap_or(row.source);
-            let verdict = after_turned_away(retry, row.tries_without_progress);
-            judged(row, error, verdict, retry, now)
-        }
-    }
-}
-
-/// Schedules the next try, or fails the transfer.
-fn judged(
-    row: &mut Row,
-    error: Error,
-    verdict: Verdict,
-    retry: RetryWish,
-    now: Timestamp,
-) -> EndKind {
-    row.tries_without_progress = verdict.tries_without_progress;
-    if verdict.is_tried {
-        let wait = Duration::from_secs(retry.interval_seconds);
-        row.next_try_at = Some(now.after(wait));
-        let remedy = match error.remedy.is_empty() {
-            true => RETRIED.to_owned(),
-            false => format!("{RETRIED}; if the error persists: {}", error.remedy),
-        };
-        row.error = Some(live::parts(&error.remedy(remedy)));
-        return EndKind::Again;
-    }
-    let error = match error.status {
-        Status::Temporary => error.status(Status::Exhausted),
-        _ => error,
-    };
-    row.error = Some(live::parts(&error));
-    EndKind::Failed
 }

@@ -5,7 +5,9 @@
 //! command either changes the state, changes nothing, or is refused.
 
 use dray_api::{RetryWish, State};
+use dray_core::retry::{RECONNECT_INTERVAL, RECONNECT_TIME};
 use dray_core::{End, Error, ErrorKind, Result, Status};
+use std::time::Duration;
 
 /// The stop that a caller requested for a running transfer. A cancelled transfer has the wish
 /// [`Wish::Purge`] until its partial data is removed.
@@ -276,33 +278,60 @@ fn refused(at: Standing, verb: &str) -> Error {
     .remedy(remedy)
 }
 
+/// A session that broke off.
+#[derive(Debug, Clone, Copy)]
+pub struct Break {
+    /// Status of the error.
+    pub status: Status,
+    /// True if the other end was lost or cannot be reached.
+    pub is_lost: bool,
+    /// True if the session made data durable.
+    pub has_progressed: bool,
+    /// Time since the transfer last moved data; `None` if the session moved data, and if the
+    /// transfer has no durable data.
+    pub interrupted_for: Option<Duration>,
+}
+
+impl Break {
+    /// Returns true if the next session begins in the short interval [`RECONNECT_INTERVAL`].
+    fn is_soon(&self) -> bool {
+        let is_recent = self
+            .interrupted_for
+            .is_some_and(|time| time < RECONNECT_TIME);
+        self.is_lost && (self.has_progressed || is_recent)
+    }
+}
+
 /// The decision after a session broke off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     /// True if the transfer will be tried again.
     pub is_tried: bool,
-    /// Number of consecutive sessions without new durable data, including this one.
+    /// Number of consecutive sessions without new durable data, including this one. Sessions soon
+    /// after the loss of a connection do not count.
     pub tries_without_progress: u32,
+    /// Time until the next session.
+    pub wait: Duration,
 }
 
-/// Decides whether a transfer is tried again, after its session broke off with an error of this
-/// `status`. `tries_without_progress` is the number of consecutive earlier sessions without new
-/// durable data.
+/// Decides whether a transfer is tried again after its session broke off. `tries_without_progress`
+/// is the number of consecutive earlier sessions without new durable data.
 #[must_use]
-pub const fn after_break(
-    retry: RetryWish,
-    tries_without_progress: u32,
-    status: Status,
-    has_progressed: bool,
-) -> Verdict {
-    let tries_without_progress = if has_progressed {
-        0
-    } else {
-        tries_without_progress.saturating_add(1)
+pub fn after_break(retry: RetryWish, tries_without_progress: u32, end: Break) -> Verdict {
+    let interval = Duration::from_secs(retry.interval_seconds);
+    let is_soon = end.is_soon() && retry.tries > 0;
+    let tries_without_progress = match (end.has_progressed, is_soon) {
+        (true, _) => 0,
+        (false, true) => tries_without_progress,
+        (false, false) => tries_without_progress.saturating_add(1),
     };
     Verdict {
-        is_tried: !matches!(status, Status::Permanent) && tries_without_progress <= retry.tries,
+        is_tried: end.status != Status::Permanent && tries_without_progress <= retry.tries,
         tries_without_progress,
+        wait: match is_soon {
+            true => interval.min(RECONNECT_INTERVAL),
+            false => interval,
+        },
     }
 }
 
@@ -314,6 +343,7 @@ pub const fn after_turned_away(retry: RetryWish, tries_without_progress: u32) ->
     Verdict {
         is_tried: retry.tries > 0,
         tries_without_progress,
+        wait: Duration::from_secs(retry.interval_seconds),
     }
 }
 

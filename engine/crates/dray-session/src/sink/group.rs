@@ -4,11 +4,21 @@ use super::{BlockKey, LogRecord, SyncGroup};
 use dray_core::maps::HashSet;
 use dray_core::{ByteRange, FileIndex, Time};
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 /// Maximum number of groups that are synced or logged at a time with asynchronous logging. The
 /// limit on unlogged bytes (`unsafe_bytes_max`) usually takes effect first. The value is estimated,
 /// not measured.
 pub(super) const GROUPS_IN_FLIGHT_MAX: usize = 4;
+
+/// The main group is synced after this number of times the duration of the last sync. So at most a
+/// tenth of the time is spent on syncs of groups that are not full. The value is estimated, not
+/// measured.
+const INTERVAL_SYNCS: u32 = 10;
+
+/// Minimum time after which the main group is synced, unless the group is full. The value is
+/// estimated, not measured.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// A group with this number of small files and folder entries is synced, even if it has few bytes.
 const GROUP_ENTRIES: usize = 4096;
@@ -20,6 +30,8 @@ const GROUP_ENTRIES_LEAST: usize = 128;
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) since: Time,
+    /// Time at which the sync of the group began.
+    pub(super) sync_began: Time,
     /// Number of data bytes in the group's records. Records of files that have failed in the
     /// meantime count too.
     pub(super) record_bytes: u64,
@@ -158,9 +170,28 @@ pub(super) struct Syncing {
     /// Maximum number of groups that are being synced or logged. Zero with synchronous logging: a
     /// group is then logged before the next group of its kind is synced.
     groups_max: usize,
+    /// Time that the last main group took from the beginning of its sync until its records were in
+    /// the log.
+    main_time: Duration,
 }
 
 impl Syncing {
+    /// Returns the time after which the main group is due, at most `longest`. The time is a multiple
+    /// of the time that the last main group took. So a fast storage loses little data in a fault,
+    /// and a slow storage is not occupied by syncs.
+    pub(super) fn main_interval(&self, longest: Duration) -> Duration {
+        let shortest = INTERVAL_MIN.min(longest);
+        let several = self.main_time.saturating_mul(INTERVAL_SYNCS);
+        several.clamp(shortest, longest)
+    }
+
+    /// Notes the time that a group took until its records were in the log.
+    pub(super) fn ended(&mut self, which: SyncGroup, group: &Group, now: Time) {
+        if which == SyncGroup::Main {
+            self.main_time = now.since(group.sync_began);
+        }
+    }
+
     /// Begins asynchronous logging.
     pub(super) const fn log_apart(&mut self) {
         self.groups_max = GROUPS_IN_FLIGHT_MAX;

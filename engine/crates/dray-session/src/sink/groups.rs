@@ -102,6 +102,11 @@ impl Sink {
         self.gathering.is_empty() && self.late.is_empty()
     }
 
+    /// Returns the time after which the main group is due.
+    fn main_interval(&self) -> Duration {
+        self.syncing.main_interval(self.config.sync_interval)
+    }
+
     /// Returns the time after which a late group is due.
     fn late_interval(&self) -> Duration {
         let interval = self.config.sync_interval;
@@ -137,7 +142,7 @@ impl Sink {
         let due = |which, group: &Group, after| {
             (!group.is_empty() && self.is_free(which)).then(|| group.since + after)
         };
-        let main = due(SyncGroup::Main, &self.gathering, self.config.sync_interval);
+        let main = due(SyncGroup::Main, &self.gathering, self.main_interval());
         let late = due(SyncGroup::Late, &self.late, self.late_interval());
         main.into_iter().chain(late).min()
     }
@@ -177,7 +182,7 @@ impl Sink {
         let is_full = self.unsafe_bytes >= most / 2;
         let (group, is_due) = match which {
             SyncGroup::Main => {
-                let is_old = now >= self.gathering.since + self.config.sync_interval;
+                let is_old = now >= self.gathering.since + self.main_interval();
                 (&self.gathering, is_full || is_old)
             }
             SyncGroup::Late => {
@@ -194,7 +199,8 @@ impl Sink {
     }
 
     pub(super) fn sync_if_due(&mut self, now: Time) {
-        while let Some((which, group)) = self.take_due(now) {
+        while let Some((which, mut group)) = self.take_due(now) {
+            group.sync_began = now;
             if self.config.options.durability == Durability::None {
                 self.log(which, group);
             } else {
@@ -273,10 +279,11 @@ impl Sink {
         });
     }
 
-    pub(super) fn on_logged(&mut self, which: SyncGroup, result: Result<(), Error>) {
+    pub(super) fn on_logged(&mut self, which: SyncGroup, result: Result<(), Error>, now: Time) {
         let Some(group) = self.syncing.take_logged(which) else {
             return;
         };
+        self.syncing.ended(which, &group, now);
         if let Err(error) = result {
             self.break_off(in_doubt(error));
             return;

@@ -1,7 +1,9 @@
-use super::{Command, EndKind, Standing, Step, Wish, after_break, next};
+use super::{Break, Command, EndKind, Standing, Step, Wish, after_break, next};
 use dray_api::{RetryWish, State};
+use dray_core::retry::{RECONNECT_INTERVAL, RECONNECT_TIME};
 use dray_core::{ErrorKind, Status};
 use proptest::prelude::*;
+use std::time::Duration;
 
 const COMMANDS: [Command; 16] = [
     Command::Begin,
@@ -131,34 +133,70 @@ fn what_is_about_to_stop_is_not_lost_to_a_retry() {
     assert_eq!(next(runs, Command::Retry).ok(), Some(Step::Stay));
 }
 
+/// A session that broke off after it had reached the other end.
+fn broke(has_progressed: bool, interrupted_for: Option<Duration>) -> Break {
+    Break {
+        status: Status::Temporary,
+        is_lost: true,
+        has_progressed,
+        interrupted_for,
+    }
+}
+
 #[test]
 fn tries_without_anything_safe_are_counted() {
     let retry = RetryWish {
         tries: 2,
         interval_seconds: 1,
     };
-    let first = after_break(retry, 0, Status::Temporary, false);
+    let failed = broke(false, None);
+    let first = after_break(retry, 0, failed);
     assert!(first.is_tried);
-    let second = after_break(
-        retry,
-        first.tries_without_progress,
-        Status::Temporary,
-        false,
-    );
+    assert_eq!(first.wait, Duration::from_secs(1));
+    let second = after_break(retry, first.tries_without_progress, failed);
     assert!(second.is_tried);
-    let third = after_break(
-        retry,
-        second.tries_without_progress,
-        Status::Temporary,
-        false,
-    );
+    let third = after_break(retry, second.tries_without_progress, failed);
     assert!(!third.is_tried, "two tries after the first session");
-    let saved = after_break(
-        retry,
-        second.tries_without_progress,
-        Status::Temporary,
-        true,
-    );
+    let saved = after_break(retry, second.tries_without_progress, broke(true, None));
     assert!(saved.is_tried && saved.tries_without_progress == 0);
-    assert!(!after_break(retry, 0, Status::Permanent, true).is_tried);
+    let permanent = Break {
+        status: Status::Permanent,
+        ..broke(true, None)
+    };
+    assert!(!after_break(retry, 0, permanent).is_tried);
+}
+
+#[test]
+fn tries_soon_after_a_loss_are_quick_and_not_counted() {
+    let retry = RetryWish {
+        tries: 2,
+        interval_seconds: 10,
+    };
+    let soon = |tries, end| {
+        let verdict = after_break(retry, tries, end);
+        assert!(verdict.is_tried);
+        (verdict.tries_without_progress, verdict.wait)
+    };
+    assert_eq!(soon(1, broke(true, None)), (0, RECONNECT_INTERVAL));
+    let recent = Some(RECONNECT_TIME / 2);
+    assert_eq!(soon(0, broke(false, recent)), (0, RECONNECT_INTERVAL));
+    let normal = (1, Duration::from_secs(10));
+    assert_eq!(soon(0, broke(false, Some(RECONNECT_TIME))), normal);
+    assert_eq!(soon(0, broke(false, None)), normal, "data, but not durable");
+    // A full disk is not repaired within a second.
+    let full = Break {
+        is_lost: false,
+        ..broke(false, recent)
+    };
+    assert_eq!(soon(0, full), normal);
+    let none = RetryWish { tries: 0, ..retry };
+    assert!(!after_break(none, 0, broke(false, recent)).is_tried);
+    let eager = RetryWish {
+        interval_seconds: 0,
+        ..retry
+    };
+    assert_eq!(
+        after_break(eager, 0, broke(true, None)).wait,
+        Duration::ZERO
+    );
 }
