@@ -18,9 +18,10 @@ use dray_api::{Algorithm, ChecksumAnswer, Entry, EntryList, EntryType, SpaceAnsw
 use dray_config::roots::Root;
 use dray_core::checksum::Summer;
 use dray_core::{End, Error, ErrorKind, Metadata, ModifiedTime, Name, RelPath, Result, Sums};
+use dray_store::posix::rename_new;
 use dray_store::{MadeDir, ReadExt, ReadHandle, ReadPurpose, StoreExt, SyncItem, errno};
-use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, FileType, OFlags, RenameFlags, Stat};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -342,7 +343,7 @@ pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Resul
             Ok(_) => Err(Errno::EXIST),
         }
     } else {
-        rustix::fs::renameat_with(&from_folder, old, &to_folder, new, RenameFlags::NOREPLACE)
+        rename_new((from_folder.as_fd(), old), (to_folder.as_fd(), new))
     };
     renamed.map_err(|errno| match errno {
         Errno::INVAL if to.path.starts_with(&from.path) => {
@@ -357,8 +358,11 @@ pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Resul
             )
             .remedy("choose another name, or remove the existing entry")
             .file(&to.path),
-        errno => failed(operation, &to.path)(errno)
-            .remedy("remove the existing entry, or set \"replace\": true if the entry is a file"),
+        Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR | Errno::NOTDIR => failed(
+            operation, &to.path,
+        )(errno)
+        .remedy("remove the existing entry, or set \"replace\": true if the entry is a file"),
+        errno => failed(operation, &to.path)(errno),
     })?;
     let folders = [from, to].map(|path| path.path.parent().unwrap_or_else(RelPath::root));
     let folders = folders.each_ref().map(SyncItem::Folder);

@@ -16,6 +16,7 @@ pub(crate) mod list;
 mod mounts;
 mod probe;
 mod read;
+mod rename;
 mod resolve;
 mod share;
 mod striped;
@@ -39,6 +40,7 @@ use dray_core::{
 };
 use folders::{Folder, Folders};
 use layouts::Layouts;
+pub use rename::rename_new;
 use resolve::Root;
 pub use resolve::open_beneath;
 use rustix::fd::{AsRawFd, BorrowedFd};

@@ -5,13 +5,14 @@ use super::direct::Direct;
 use super::file_systems::kind_of;
 use super::folders::{Folder, Folders};
 use super::read::{read_at, write_all_at};
+use super::rename::rename_new;
 use super::{ErrorContext, PosixStore, birth_of, calls, resolve, share, size_of};
 use crate::faults::{self, Unsynced};
 use crate::store::Partial;
 use crate::types::{Attributes, PartialId, PartialRequest, Publish};
 use dray_core::{ByteRange, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Status};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -464,17 +465,7 @@ fn rename(folder: &Folder, partial: &Name, name: &[u8], how: Publish) -> rustix:
     let (fd, partial) = (folder.fd(), partial.as_bytes());
     let renamed = match how {
         Publish::Replace => rustix::fs::renameat(fd, partial, fd, name),
-        Publish::IfAbsent => {
-            match rustix::fs::renameat_with(fd, partial, fd, name, RenameFlags::NOREPLACE) {
-                // The file system cannot rename without replacing. A second hard link has the same
-                // effect and is also atomic.
-                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                    rustix::fs::linkat(fd, partial, fd, name, AtFlags::empty())
-                        .and_then(|()| rustix::fs::unlinkat(fd, partial, AtFlags::empty()))
-                }
-                other => other,
-            }
-        }
+        Publish::IfAbsent => rename_new((fd, partial), (fd, name)),
     };
     match renamed {
         // The partial name and the final name are in the same folder, so `EXDEV` means that the

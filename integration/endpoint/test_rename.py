@@ -1,0 +1,74 @@
+"""Renames that must not replace an entry, also where the file system has no such rename."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.endpoint.raw import ask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dray.testing.endpoints import Endpoint
+    from integration.endpoint.raw import Answer
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
+
+# NFS answers EINVAL to a rename with RENAME_NOREPLACE, and old kernels answer ENOSYS. With -D, the
+# program keeps the process id that the test started, and signals reach it.
+TRACE = ["strace", "-D", "-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null", "-e", "trace=renameat2"]
+
+
+def without_noreplace(error: str) -> list[str]:
+    """Return the words that start a program whose calls of ``renameat2`` fail with an error."""
+    return [*TRACE, "-e", f"inject=renameat2:error={error}"]
+
+
+@pytest.fixture(params=["", "EINVAL", "ENOSYS"])
+def endpoint(request: pytest.FixtureRequest, start_endpoint: Callable[..., Endpoint]) -> Endpoint:
+    wrap = without_noreplace(request.param) if request.param else []
+    endpoint = start_endpoint("a", wrap=wrap)
+    endpoint.root("file").write_bytes(b"first\n")
+    endpoint.root("other").write_bytes(b"second\n")
+    for name in ("folder/below", "empty"):
+        endpoint.root(name).mkdir(parents=True)
+    return endpoint
+
+
+def rename(endpoint: Endpoint, old: str, new: str) -> Answer:
+    body = {"from": f"/data/{old}", "to": f"/data/{new}"}
+    return ask(endpoint, "POST", "/v1/storage/rename", body, token=endpoint.token())
+
+
+@pytest.mark.parametrize("old", ["file", "folder"])
+def test_an_entry_gets_a_name_that_is_free(endpoint: Endpoint, old: str) -> None:
+    answer = rename(endpoint, old, "moved")
+    assert answer.code == 200, answer.text
+    assert not endpoint.root(old).exists()
+    moved = endpoint.root("moved")
+    if old == "file":
+        assert moved.read_bytes() == b"first\n"
+        assert moved.stat().st_nlink == 1
+    else:
+        assert [each.name for each in moved.iterdir()] == ["below"]
+
+
+@pytest.mark.parametrize("old", ["file", "folder"])
+@pytest.mark.parametrize("new", ["other", "empty"])
+def test_an_entry_is_not_replaced(endpoint: Endpoint, old: str, new: str) -> None:
+    answer = rename(endpoint, old, new)
+    assert answer.code == 409, answer.text
+    assert "replace" in answer.json["error"]["remedy"]
+    assert endpoint.root("file").read_bytes() == b"first\n"
+    assert endpoint.root("other").read_bytes() == b"second\n"
+    assert endpoint.root("folder/below").is_dir()
+    assert list(endpoint.root("empty").iterdir()) == []
+
+
+def test_a_folder_is_not_moved_into_itself(endpoint: Endpoint) -> None:
+    answer = rename(endpoint, "folder", "folder/below/folder")
+    assert answer.code == 400, answer.text
+    assert "into itself" in answer.text
+    assert endpoint.root("folder/below").is_dir()
