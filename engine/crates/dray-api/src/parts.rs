@@ -192,8 +192,8 @@ pub struct RetryWish {
     #[serde(default = "tries_default")]
     #[schema(minimum = 0, maximum = 1000)]
     pub tries: u32,
-    /// Seconds between two tries. In the first second after the loss of a session that made data
-    /// durable, the endpoint tries every 0.2 seconds, and these tries do not count.
+    /// Seconds between two tries. After the loss of a session that made data durable, the endpoint
+    /// tries every 0.2 seconds for one second. These tries do not count towards `tries`.
     #[serde(default = "interval_default")]
     #[schema(minimum = 0, maximum = 86400)]
     pub interval_seconds: u64,

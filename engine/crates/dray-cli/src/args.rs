@@ -469,7 +469,7 @@ pub(crate) struct Peer {
     pub(crate) clear_data: bool,
 
     /// Maximum number of consecutive reconnections without new durable data; reconnections in the
-    /// first second after a loss do not count
+    /// first second after the loss of a connection do not count
     #[arg(
         long,
         value_name = "N",

@@ -3,8 +3,8 @@
 //!
 //! A token passes through buffers of TLS, HTTP, parsers and text before it is checked. Most of
 //! these buffers belong to libraries. Clearing all freed blocks keeps tokens out of core dumps,
-//! swap files and later allocations, whichever library allocated the block. Only blocks that are too
-//! large for a token are not cleared.
+//! swap files and later allocations, whichever library allocated the block. Blocks that are too
+//! large for a token are not cleared ([`CLEARED_BYTES_MIN`]).
 //!
 //! Short-lived commands do not clear memory, because the kernel takes back the memory of a command
 //! when the command ends.
@@ -18,27 +18,34 @@
 )]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[global_allocator]
 static HEAP: Cleared = Cleared;
 
-/// Largest block that is cleared. A token is never in a larger block, because the body of an API
-/// call is smaller. The system grows larger blocks without a copy by moving pages: a list of
-/// millions of entries would otherwise need twice its memory. Buffers for the data of a transfer
-/// are larger too. To clear them would touch all their pages, which took 0.2 s for each session.
-const CLEARED_BYTES_MAX: usize = 8 << 20;
+/// Maximum size in bytes of a block that is cleared in a service. A token is never in a larger block:
+/// the body of an API call is smaller, also after a vector has doubled its block. The system grows
+/// larger blocks without a copy by moving pages: a list of millions of entries would otherwise need
+/// twice its memory. The block of a session's small buffers is usually larger too. Clearing this
+/// block touched all its pages, which took 0.2 s for each session.
+const CLEARED_BYTES_MIN: usize = 8 << 20;
 
-/// True in a service. Freed blocks are then cleared.
-static CLEARS: AtomicBool = AtomicBool::new(false);
+/// Maximum size in bytes of a block that is cleared: 0 before the first call of [`clear_up_to`], and
+/// in a short-lived command.
+static CLEARED_BYTES_MAX: AtomicUsize = AtomicUsize::new(0);
 
-/// Clears every block of at most [`CLEARED_BYTES_MAX`] bytes that is freed after this call. A service
-/// calls this function before it reads its first secret.
-pub(crate) fn clear_from_now_on() {
-    CLEARS.store(true, Ordering::Relaxed);
+/// Clears every block that is freed after this call, if the block has at most twice `body_bytes`
+/// bytes, or 8 MiB if this is more. A service calls this function before it reads its first secret.
+pub(crate) fn clear_up_to(body_bytes: u64) {
+    let doubled = usize::try_from(body_bytes.saturating_mul(2)).unwrap_or(usize::MAX);
+    CLEARED_BYTES_MAX.store(doubled.max(CLEARED_BYTES_MIN), Ordering::Relaxed);
 }
 
-/// The allocator of the system, which clears blocks before it frees them.
+fn is_cleared(bytes: usize) -> bool {
+    bytes <= CLEARED_BYTES_MAX.load(Ordering::Relaxed)
+}
+
+/// An allocator that clears blocks, and then frees them with the system's allocator.
 struct Cleared;
 
 /// Blocks up to this size are cleared word by word, which is faster than a call to `memset` for so
@@ -87,7 +94,7 @@ unsafe impl GlobalAlloc for Cleared {
         // SAFETY: the block comes from this allocator and has this layout, and the caller no
         // longer uses it.
         unsafe {
-            if CLEARS.load(Ordering::Relaxed) && layout.size() <= CLEARED_BYTES_MAX {
+            if is_cleared(layout.size()) {
                 clear(block, layout.size());
             }
             System.dealloc(block, layout);
@@ -95,7 +102,7 @@ unsafe impl GlobalAlloc for Cleared {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        if layout.size() > CLEARED_BYTES_MAX || !CLEARS.load(Ordering::Relaxed) {
+        if !is_cleared(layout.size()) {
             // SAFETY: the caller fulfils the contract of `GlobalAlloc::realloc`.
             return unsafe { System.realloc(block, layout, bytes) };
         }
@@ -117,7 +124,7 @@ unsafe impl GlobalAlloc for Cleared {
 
 #[cfg(test)]
 mod tests {
-    use super::{FEW_BYTES, clear};
+    use super::*;
 
     #[test]
     fn a_block_of_any_length_is_cleared_and_nothing_beside_it() {
@@ -133,5 +140,16 @@ mod tests {
                 assert!(before.iter().chain(after).all(|byte| *byte == 0xAA));
             }
         }
+    }
+
+    #[test]
+    fn bodies_of_calls_are_cleared_whatever_their_limit() {
+        assert!(!is_cleared(1), "a short-lived command");
+        clear_up_to(1 << 20);
+        assert!(is_cleared(CLEARED_BYTES_MIN) && !is_cleared(CLEARED_BYTES_MIN + 1));
+        let body: usize = 64 << 20;
+        clear_up_to(body as u64);
+        assert!(is_cleared(2 * body) && !is_cleared(2 * body + 1));
+        CLEARED_BYTES_MAX.store(0, Ordering::Relaxed);
     }
 }

@@ -35,7 +35,7 @@ pub(crate) fn run(endpoint: &Endpoint) -> Result<Exit, Stop> {
     match endpoint {
         Endpoint::Init(init) => self::init(init),
         Endpoint::Run(run) => {
-            cleared::clear_from_now_on();
+            cleared::clear_up_to(0);
             serve(run)
         }
         Endpoint::Status(status) => self::status(status),
@@ -181,6 +181,7 @@ fn serve(run: &RunEndpoint) -> Result<Exit, Stop> {
     start_log(run.json);
     let config = config_file(&run.config);
     let config = Config::load(&config)?;
+    cleared::clear_up_to(config.limits.body_bytes.0);
     // Call this function first, because it also handles SIGXFSZ. Without a handler, a write beyond
     // the file size limit would end the process instead of failing.
     signals::watch("stopping; finished data is kept. Press Ctrl-C again to abort.")?;

@@ -41,7 +41,7 @@ const NOTICES_MAX: u32 = 100;
 
 /// Runs `dray serve` until it is stopped.
 pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
-    cleared::clear_from_now_on();
+    cleared::clear_up_to(0);
     let null = Null::read(serve.root.as_os_str().as_bytes())?;
     let identity = Identity::load_or_create(&identity_folder(serve)?)?;
     let fingerprint = identity.fingerprint();

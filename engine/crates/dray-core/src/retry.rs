@@ -1,14 +1,25 @@
 //! Decides if and when to retry. No other module of the engine makes this decision.
 
-use crate::error::Status;
+use crate::error::{ErrorKind, Status};
 use std::time::Duration;
 
-/// Time after the loss of a connection in which an end tries to reconnect in short intervals. A
-/// server that is restarted usually answers within this time. The value is estimated, not measured.
+/// Time after the loss of a session in which an end reconnects in short intervals. The lost session
+/// must have lasted at least this time, and must have made data durable. A server that is restarted
+/// usually answers within this time. The value is estimated, not measured.
 pub const RECONNECT_TIME: Duration = Duration::from_secs(1);
 
-/// Interval of the tries within [`RECONNECT_TIME`].
+/// Longest interval of the tries within [`RECONNECT_TIME`].
 pub const RECONNECT_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Returns true if a new session may succeed soon after an error of this kind.
+#[must_use]
+pub const fn may_reconnect_soon(kind: ErrorKind) -> bool {
+    // `LeaseHeld`: the sink may not have noticed yet that the lost session has ended.
+    matches!(
+        kind,
+        ErrorKind::Unreachable | ErrorKind::TimedOut | ErrorKind::LeaseHeld
+    )
+}
 
 /// Maximum number of tries, and the waiting times between tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

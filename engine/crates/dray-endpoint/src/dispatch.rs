@@ -2,7 +2,7 @@
 //!
 //! dray-sched decides which transfers run. dray-queue decides the state of a transfer after a
 //! session. One thread runs a scheduling round each second. The thread also runs a round when the
-//! queue changes, at a time that the policy chose, or when a transfer has moved a number of bytes
+//! queue changes, at a time that the policy chose, at the time of the next try, or when a transfer has moved a number of bytes
 //! that the policy chose. Each session runs on its own thread.
 //!
 //! Invariant owned here: a transfer has at most one session of this endpoint at a time. A thread
@@ -21,6 +21,7 @@ mod renew;
 mod rules;
 mod share;
 mod spans;
+mod wake;
 
 pub use share::Shares;
 
@@ -38,7 +39,7 @@ use dray_api::{
 };
 use dray_config::Config;
 use dray_core::lock::LockExt;
-use dray_core::{End, Error, ErrorKind, Result, Time, TransferId};
+use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use dray_link::threads;
 use dray_queue::clock;
 use dray_queue::{Commands, Ending, Queue, QueuedTransfer, SessionInput, Wish};
@@ -49,9 +50,7 @@ use monitor::Monitor;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-
-/// Maximum time between two rounds.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+use wake::Wake;
 
 /// Maximum time for sessions to end when the endpoint stops.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -98,11 +97,8 @@ struct State {
     purging: BTreeSet<TransferId>,
     is_woken: bool,
     is_stopping: bool,
-    /// Time at which the policy asked for its next decision.
-    look_at: Option<Time>,
-    /// Time of the next try of a waiting transfer.
-    next_try_at: Option<Time>,
-    /// Outcomes of transfers that failed before a session, and are not written to the queue yet.
+    wake: Wake,
+    /// Outcomes of transfers that failed before a session and could not be written to the queue yet.
     unwritten: Vec<(TransferId, Ending)>,
 }
 
@@ -189,7 +185,7 @@ impl Dispatcher {
         let shared = &self.0;
         loop {
             match shared.queue.tick(clock::now()) {
-                Ok(ticked) => shared.state().next_try_at = ticked.next_try_at.map(time),
+                Ok(ticked) => shared.state().wake.next_try_at = ticked.next_try_at.map(time),
                 Err(error) => tracing::error!("cannot maintain the queue: {error}"),
             }
             purge::begin(shared);
@@ -273,7 +269,7 @@ impl Dispatcher {
     /// Arranges the wake-ups that the policy asked for: at a time, or after a number of bytes.
     fn watch(&self, plan: &Plan) {
         let mut state = self.0.state();
-        state.look_at = plan.look_again;
+        state.wake.look_at = plan.look_again;
         let watched = plan.look_after.iter().filter_map(|(id, bytes)| {
             let running = state.running.get(id)?;
             let left = bytes.saturating_sub(running.base);
@@ -424,10 +420,7 @@ impl DispatcherInner {
     fn wait(&self) -> bool {
         let mut state = self.state();
         if !state.is_woken && !state.is_stopping {
-            let times = [state.look_at.take(), state.next_try_at.take()];
-            let now = time(clock::now());
-            let waits = times.iter().flatten().map(|at| at.since(now));
-            let wait = waits.min().unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL);
+            let wait = state.wake.take_wait(time(clock::now()));
             let waited = self.woken.wait_timeout(state, wait);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }

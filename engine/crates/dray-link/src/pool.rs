@@ -23,7 +23,7 @@ const PAGE: usize = 4096;
 pub const PIECE_BYTES: usize = 256 << 10;
 
 /// Minimum size in bytes of a buffer that gets its own memory mapping. All smaller buffers of a pool
-/// share one piece of memory: with a mapping for each of them, a process could exceed its maximum
+/// share one block of memory: with a mapping for each of them, a process could exceed its maximum
 /// number of mappings. The value is estimated, not measured.
 const MAPPED_BYTES: usize = 512 << 10;
 
@@ -44,16 +44,16 @@ fn probe(bytes: usize) -> Result<()> {
 
 enum Memory {
     Mapped(MmapMut),
-    /// A part of a piece of memory that several buffers share.
+    /// A part of a block that several buffers share.
     Part(BytesMut),
 }
 
-/// Memory for buffers, from which [`Piece::part`] takes one part after the other. The kernel clears
-/// a page of a large piece when a thread first touches the page. An allocator clears small pieces
-/// itself: with one piece for each buffer of 64 KiB, a pool of 256 MiB took half a second.
-struct Piece(BytesMut);
+/// A block of memory that is divided into buffers. The kernel clears a page of a large block when a
+/// thread first touches the page. The allocator clears small blocks itself: with one block for each
+/// buffer of 64 KiB, a pool of 256 MiB took half a second.
+struct Block(BytesMut);
 
-impl Piece {
+impl Block {
     /// Allocates memory for `bytes` bytes from a page boundary on.
     fn new(bytes: usize) -> Result<Self> {
         let bytes = bytes.saturating_add(PAGE);
@@ -71,7 +71,7 @@ impl Piece {
         Ok(Self(memory))
     }
 
-    /// Takes the next `bytes` bytes; fewer at the end of the piece.
+    /// Takes the next `bytes` bytes, or the rest if fewer remain.
     fn part(&mut self, bytes: usize) -> BytesMut {
         self.0.split_to(bytes.min(self.0.len()))
     }
@@ -111,7 +111,7 @@ impl Buffer {
         // A process has a limited number of mappings; if the limit is reached, allocate instead.
         Ok(Self::of(match MmapMut::map_anon(bytes) {
             Ok(mapped) => Memory::Mapped(mapped),
-            Err(_) => Memory::Part(Piece::new(bytes)?.part(bytes)),
+            Err(_) => Memory::Part(Block::new(bytes)?.part(bytes)),
         }))
     }
 
@@ -147,8 +147,8 @@ fn buffers(count: usize, bytes: usize) -> Result<Box<[Mutex<Buffer>]>> {
             .map(|_| Buffer::alone(bytes).map(Mutex::new))
             .collect();
     }
-    let mut piece = Piece::new(count.saturating_mul(bytes))?;
-    let part = |_| Mutex::new(Buffer::of(Memory::Part(piece.part(bytes))));
+    let mut block = Block::new(count.saturating_mul(bytes))?;
+    let part = |_| Mutex::new(Buffer::of(Memory::Part(block.part(bytes))));
     Ok((0..count).map(part).collect())
 }
 
@@ -245,7 +245,7 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use super::{ErrorKind, Pool};
+    use super::{BufferId, ErrorKind, PAGE, Pool};
 
     #[test]
     fn buffers_are_aligned_and_come_back() {
@@ -258,6 +258,23 @@ mod tests {
         drop(buffer);
         pool.give(second);
         assert_eq!(pool.take(), Some(second));
+    }
+
+    #[test]
+    fn small_buffers_share_a_block_and_no_byte_of_it() {
+        let (count, bytes) = (20_u8, 3 << 12);
+        let pool = Pool::new(count.into(), bytes).expect("memory");
+        for id in 0..count {
+            let mut buffer = pool.buffer(BufferId(id.into())).expect("known");
+            assert_eq!(buffer.bytes().len() as u64, bytes);
+            assert_eq!(buffer.bytes().as_ptr() as usize % PAGE, 0);
+            assert!(buffer.bytes().iter().all(|byte| *byte == 0), "{id}");
+            buffer.bytes_mut().fill(id + 1);
+        }
+        for id in 0..count {
+            let buffer = pool.buffer(BufferId(id.into())).expect("known");
+            assert!(buffer.bytes().iter().all(|byte| *byte == id + 1), "{id}");
+        }
     }
 
     #[test]

@@ -21,8 +21,9 @@ pub const DEAD_BYTES_MIN: u64 = 32 << 10;
 /// reads fewer bytes within milliseconds. The value is estimated, not measured.
 pub const DEAD_BYTES_MAX: u64 = 1 << 20;
 
-/// Minimum number of syncs of the log between two rewrites. A rewrite takes about three syncs, so
-/// rewrites take at most a twentieth of the time of all syncs.
+/// Minimum number of syncs of the log between two rewrites, if the log has less than
+/// [`DEAD_BYTES_MAX`] dead bytes. A rewrite takes about three syncs, so such rewrites add at most a
+/// twentieth to the time of the syncs.
 const SYNCS_MIN: u32 = 64;
 
 /// Maximum number of objects that one pass over the old log collects (6 MiB of memory). More
@@ -158,7 +159,7 @@ pub(crate) struct OldLog {
 }
 
 /// The key of a window: the number of a file, and the index of the window in that file. A window
-/// has 8192 objects, and one checkpoint record covers one window.
+/// has 8192 objects, and a record of a rewritten log covers at most one window.
 type WindowKey = (FileNumber, u64);
 
 /// A new version of the log that has not replaced the old log yet.

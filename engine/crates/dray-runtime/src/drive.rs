@@ -60,8 +60,8 @@ pub struct Task {
     pub clear_data: bool,
     /// Maximum number of consecutive sessions that are lost without new durable data. After that
     /// the transfer is given up. Sessions that begin soon after the loss of a session with new
-    /// durable data do not count ([`dray_core::retry::RECONNECT_TIME`]). With 0, no session is
-    /// repeated.
+    /// durable data do not count ([`dray_core::retry::RECONNECT_TIME`]). If 0, the driver never
+    /// begins a second session.
     pub retries: u32,
     /// File that records the listing of a source at this end; `None` for a source at the other end,
     /// and if each session lists the source from the beginning.
@@ -441,7 +441,7 @@ fn sessions(
     let mut sums = Sent::default();
     let mut last = Progress::default();
     for number in task.first_session.. {
-        tries.began();
+        tries.began(Instant::now());
         watch.session(number);
         let error = match session(number) {
             Ok((outcome, progress)) => {
@@ -464,7 +464,7 @@ fn sessions(
         if handle.is_stopped() {
             return Ok(sums.ended(Ending::Cancelled, last));
         }
-        let Some(wait) = tries.next(Instant::now(), draw()) else {
+        let Some(wait) = tries.next(error.kind, Instant::now(), draw()) else {
             return Ok(sums.ended(Ending::Interrupted(error), last));
         };
         if wait.is_reported {

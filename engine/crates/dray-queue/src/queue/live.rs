@@ -119,6 +119,8 @@ pub(super) struct Counted {
     pub(super) counters: Counters,
     /// The counters if the session processed all files. `None` if it has not listed all files.
     pub(super) settled: Option<Counters>,
+    /// Duration of the session.
+    pub(super) lasted: Duration,
     pub(super) failures: Vec<PathError>,
     pub(super) notices: Vec<String>,
 }
@@ -192,6 +194,7 @@ impl Run {
         Counted {
             counters: self.counters,
             settled: is_listed.then(|| self.counters.settled(&self.session)),
+            lasted: self.began.elapsed(),
             failures: self.failures.clone(),
             notices: self.notices.iter().cloned().collect(),
         }

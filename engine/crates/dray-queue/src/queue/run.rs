@@ -187,12 +187,13 @@ impl Queue {
                 return Ok(None);
             }
             let settled = last.as_ref().and_then(|last| last.settled);
+            let lasted = (last.as_ref()).map_or(Duration::ZERO, |last| last.lasted);
             if let Some(last) = last {
                 (row.counters, row.failures, row.notices) =
                     (last.counters, last.failures, last.notices);
             }
             let now = clock::now();
-            let kind = settle(&mut row, ending, retry, now);
+            let kind = settle(&mut row, ending, retry, lasted, now);
             if kind == EndKind::Again {
                 // The maxima stay: the next session counts as progress only if it exceeds them, so
                 // a store that loses data in every session is not tried without limit.
@@ -235,7 +236,7 @@ impl Queue {
         })
     }
 
-    /// Applies the changes that depend only on time; called about every second. Queues due
+    /// Applies the changes that depend only on time; called at least once a second. Queues due
     /// transfers, cancels transfers that no caller has queried for their `bound_seconds`, and
     /// deletes old transfers.
     ///

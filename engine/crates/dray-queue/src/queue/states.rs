@@ -283,22 +283,24 @@ fn refused(at: Standing, verb: &str) -> Error {
 pub struct Break {
     /// Status of the error.
     pub status: Status,
-    /// True if the other end was lost or cannot be reached.
+    /// True if a new session may succeed soon ([`dray_core::retry::may_reconnect_soon`]).
     pub is_lost: bool,
     /// True if the session made data durable.
     pub has_progressed: bool,
-    /// Time since the transfer last moved data; `None` if the session moved data, and if the
-    /// transfer has no durable data.
+    /// Duration of the session.
+    pub lasted: Duration,
+    /// Time since an earlier session broke off. `None` if the session moved data, or if the transfer
+    /// has no durable data.
     pub interrupted_for: Option<Duration>,
 }
 
 impl Break {
-    /// Returns true if the next session begins in the short interval [`RECONNECT_INTERVAL`].
+    /// Returns true if the next session begins after [`RECONNECT_INTERVAL`] instead of the normal
+    /// interval.
     fn is_soon(&self) -> bool {
-        let is_recent = self
-            .interrupted_for
-            .is_some_and(|time| time < RECONNECT_TIME);
-        self.is_lost && (self.has_progressed || is_recent)
+        let was_long = self.has_progressed && self.lasted >= RECONNECT_TIME;
+        let is_recent = |time| time < RECONNECT_TIME;
+        self.is_lost && (was_long || self.interrupted_for.is_some_and(is_recent))
     }
 }
 
@@ -319,7 +321,8 @@ pub struct Verdict {
 #[must_use]
 pub fn after_break(retry: RetryWish, tries_without_progress: u32, end: Break) -> Verdict {
     let interval = Duration::from_secs(retry.interval_seconds);
-    let is_soon = end.is_soon() && retry.tries > 0;
+    // With a shorter interval, quick tries without a limit would follow each other.
+    let is_soon = end.is_soon() && retry.tries > 0 && interval > RECONNECT_INTERVAL;
     let tries_without_progress = match (end.has_progressed, is_soon) {
         (true, _) => 0,
         (false, true) => tries_without_progress,
@@ -329,7 +332,7 @@ pub fn after_break(retry: RetryWish, tries_without_progress: u32, end: Break) ->
         is_tried: end.status != Status::Permanent && tries_without_progress <= retry.tries,
         tries_without_progress,
         wait: match is_soon {
-            true => interval.min(RECONNECT_INTERVAL),
+            true => RECONNECT_INTERVAL,
             false => interval,
         },
     }

@@ -95,7 +95,7 @@ fn actor(owner: &str) -> Actor {
     }
 }
 
-fn request(id: &str) -> Request {
+pub(super) fn request(id: &str) -> Request {
     serde_json::from_value(json!({
         "id": id,
         "sources": [{"url": "dray://b.example/data/x", "ticket": "drt_one"}],
@@ -114,7 +114,7 @@ fn by(owner: &str, request: Request) -> Submission {
     }
 }
 
-fn id(text: &str) -> TransferId {
+pub(super) fn id(text: &str) -> TransferId {
     TransferId::new(text).expect("good")
 }
 

@@ -47,8 +47,8 @@ pub struct Config {
     /// Maximum number of bytes that are written and have no durable record in the log yet. At least
     /// [`Config::sync_group_bytes`].
     pub unsafe_bytes_max: u64,
-    /// Maximum time between writing data and the start of its sync. If the syncs are fast, this time
-    /// is shorter.
+    /// Maximum time between writing data and the start of its sync. The sink uses a shorter time if
+    /// the syncs are fast.
     pub sync_interval: Duration,
     /// True if the sink may sync both groups concurrently.
     pub syncs_apart: bool,

@@ -11,9 +11,9 @@ use std::time::Duration;
 /// not measured.
 pub(super) const GROUPS_IN_FLIGHT_MAX: usize = 4;
 
-/// The main group is synced after this number of times the duration of the last sync. So at most a
-/// tenth of the time is spent on syncs of groups that are not full. The value is estimated, not
-/// measured.
+/// The main group is synced after this number of times the duration of the last sync. So syncs take
+/// at most a tenth of the time, unless they take longer than a tenth of the longest interval. The
+/// value is estimated, not measured.
 const INTERVAL_SYNCS: u32 = 10;
 
 /// Minimum time after which the main group is synced, unless the group is full. The value is
@@ -177,8 +177,8 @@ pub(super) struct Syncing {
 
 impl Syncing {
     /// Returns the time after which the main group is due, at most `longest`. The time is a multiple
-    /// of the time that the last main group took. So a fast storage loses little data in a fault,
-    /// and a slow storage is not occupied by syncs.
+    /// of the time that the last main group took. So a fault loses little data on fast storage, and
+    /// syncs do not occupy slow storage.
     pub(super) fn main_interval(&self, longest: Duration) -> Duration {
         let shortest = INTERVAL_MIN.min(longest);
         let several = self.main_time.saturating_mul(INTERVAL_SYNCS);

@@ -139,6 +139,7 @@ fn broke(has_progressed: bool, interrupted_for: Option<Duration>) -> Break {
         status: Status::Temporary,
         is_lost: true,
         has_progressed,
+        lasted: RECONNECT_TIME,
         interrupted_for,
     }
 }
@@ -189,14 +190,18 @@ fn tries_soon_after_a_loss_are_quick_and_not_counted() {
         ..broke(false, recent)
     };
     assert_eq!(soon(0, full), normal);
+    let short = Break {
+        lasted: RECONNECT_TIME / 2,
+        ..broke(true, None)
+    };
+    assert_eq!(soon(1, short), (0, Duration::from_secs(10)));
     let none = RetryWish { tries: 0, ..retry };
     assert!(!after_break(none, 0, broke(false, recent)).is_tried);
     let eager = RetryWish {
         interval_seconds: 0,
         ..retry
     };
-    assert_eq!(
-        after_break(eager, 0, broke(true, None)).wait,
-        Duration::ZERO
-    );
+    let verdict = after_break(eager, 0, broke(false, recent));
+    let found = (verdict.tries_without_progress, verdict.wait);
+    assert_eq!(found, (1, Duration::ZERO), "each try counts");
 }
