@@ -1,5 +1,5 @@
-//! Compaction rewrites the log without dead records. A dead record is one that recovery no longer
-//! uses. This module also decides when to rewrite.
+//! Compaction rewrites the log without dead records, and joins the records of a file. Recovery does
+//! not use a dead record. This module also decides when to rewrite.
 
 use crate::file::LogFile;
 use crate::frame::{PRELUDE_BYTES, prelude_of, write_record};
@@ -33,11 +33,16 @@ const OBJECTS_PER_PASS: usize = 1 << 19;
 /// Size in bytes of each write to the replacement.
 const WRITE_BYTES: usize = 256 << 10;
 
+/// Estimated size in bytes of the records that describe an unfinished file.
+const FILE_BYTES: u64 = 256;
+
 /// Decides when a log is rewritten.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     /// Number of syncs since the log was created, resumed or rewritten.
     syncs: u32,
+    /// Length of the log in bytes after the last rewrite.
+    rewritten_bytes: u64,
     /// Length of the log in bytes below which the log is not rewritten. After a failed rewrite, for
     /// example because the storage is full, the next attempt waits until the log has grown to this
     /// length.
@@ -49,27 +54,43 @@ impl Schedule {
         self.syncs = self.syncs.saturating_add(1);
     }
 
-    pub(crate) const fn rewritten(&mut self) {
-        *self = Self { syncs: 0, from: 0 };
+    pub(crate) const fn rewritten(&mut self, log_bytes: u64) {
+        *self = Self {
+            syncs: 0,
+            rewritten_bytes: log_bytes,
+            from: 0,
+        };
     }
 
     pub(crate) const fn failed(&mut self, log_bytes: u64) {
         self.from = log_bytes + DEAD_BYTES_MAX;
     }
 
-    /// Returns true if the log should be rewritten. The log has `log_bytes` bytes in total, of which
-    /// `live_bytes` belong to unfinished files. The other bytes are dead.
+    /// Returns true if the log should be rewritten. The log has `log_bytes` bytes in total, and would
+    /// have about `compacted_bytes` after a rewrite. The difference is dead.
     ///
-    /// The dead bytes must exceed `live_bytes`, so that all rewrites together write at most as many
-    /// bytes as the log would have without them.
-    pub(crate) const fn is_due(&self, log_bytes: u64, live_bytes: u64) -> bool {
-        let dead = log_bytes.saturating_sub(live_bytes);
+    /// The dead bytes must exceed `compacted_bytes`, and the log must have doubled since the last
+    /// rewrite. So all rewrites together write at most as many bytes as the log would have without
+    /// them, even if the estimate is too low.
+    pub(crate) const fn is_due(&self, log_bytes: u64, compacted_bytes: u64) -> bool {
+        let dead = log_bytes.saturating_sub(compacted_bytes);
         let dead_min = match self.syncs >= SYNCS_MIN {
             true => DEAD_BYTES_MIN,
             false => DEAD_BYTES_MAX,
         };
-        log_bytes >= self.from && dead > live_bytes && dead >= dead_min
+        let has_doubled = log_bytes >= self.rewritten_bytes.saturating_mul(2);
+        has_doubled && log_bytes >= self.from && dead > compacted_bytes && dead >= dead_min
     }
+}
+
+/// Estimates the size in bytes of the records of a file after a rewrite. The records of a slow
+/// transfer get smaller, because each group adds records with only a few objects.
+pub(crate) fn compacted_bytes(file: &LoggedFile, has_sums: bool) -> u64 {
+    let objects = file.done.bytes().div_ceil(file.object_bytes.get());
+    let object_bytes = 1 + if has_sums { 8 } else { 0 };
+    let estimate = FILE_BYTES.saturating_add(objects.saturating_mul(object_bytes));
+    // The records of the objects may be in a part log.
+    file.log_bytes.min(estimate)
 }
 
 /// Writes records to the replacement of a log file.

@@ -7,7 +7,7 @@ mod group;
 mod parts;
 
 use crate::codec::{check_file_begin, check_header, check_tenure};
-use crate::compact::{OldLog, Schedule, rewrite, write_new};
+use crate::compact::{OldLog, Schedule, compacted_bytes, rewrite, write_new};
 use crate::file::LogFile;
 use crate::log::ObjectLog;
 use crate::positions;
@@ -189,11 +189,13 @@ impl<F: LogFile> UniversalLog<F> {
         &self.tenure
     }
 
-    /// Returns the total length in bytes of the header and of the records of unfinished files.
-    pub fn live_bytes(&self) -> u64 {
-        self.files
-            .by_path()
-            .fold(self.first, |sum, (_, file)| sum + file.log_bytes)
+    /// Returns the estimated length of the log in bytes after a rewrite.
+    fn compacted_bytes(&self) -> u64 {
+        let has_sums = self.header.form.has_sums;
+        let files = self.files.by_path();
+        files.fold(self.first, |sum, (_, file)| {
+            sum + compacted_bytes(file, has_sums)
+        })
     }
 
     /// Returns a reference to the log file.
@@ -269,7 +271,7 @@ impl<F: LogFile> UniversalLog<F> {
         self.durable = self.length;
         self.synced = 0;
         self.must_sync = false;
-        self.compaction.rewritten();
+        self.compaction.rewritten(self.length);
         Ok(())
     }
 
@@ -565,7 +567,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         self.commit()?;
         self.parts
             .each(|part| part.compact_if_worth_it().map(|_| ()))?;
-        if !self.compaction.is_due(self.length, self.live_bytes()) {
+        if !self.compaction.is_due(self.length, self.compacted_bytes()) {
             return Ok(false);
         }
         match self.rewrite() {

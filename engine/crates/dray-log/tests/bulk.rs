@@ -116,6 +116,39 @@ fn log_of_ended_files_is_compacted_automatically() {
 }
 
 #[test]
+fn log_of_a_slow_transfer_stays_small() {
+    // Each group adds one object to each of four files, in a record with a head of its own.
+    let objects = 4_000_u64;
+    for (form, bits_max) in [("universal:ranges", 65), ("universal:ranges:nosums", 1)] {
+        let mut first = header(tenure(1, 1, Durability::File));
+        first.form = form.parse().expect("a form");
+        let mut log = UniversalLog::create(MemoryFile::new(), first).expect("memory");
+        let size = usize::try_from(objects).expect("few") * 16;
+        let names = ["a", "b", "c", "d"];
+        let files = names.map(|name| log.begin_file(common::begin(name, 1, size)).expect("new"));
+        let mut most = 0;
+        for object in 0..objects {
+            for number in files {
+                let range = ByteRange::between(object * 16, (object + 1) * 16);
+                log.done(number, range, sums_of(0)).expect("new");
+            }
+            log.compact_if_worth_it().expect("memory");
+            most = most.max(log.bytes());
+        }
+        let compacted = objects * names.len() as u64 * bits_max / 8;
+        let bound = (2 * compacted).max(compacted + compact::DEAD_BYTES_MIN) + 16_384;
+        assert!(most <= bound, "{form}: {most} bytes, not {bound}");
+        let found = recover(&mut log.into_file()).expect("whole").expect("made");
+        assert!(
+            found
+                .files
+                .values()
+                .all(|file| file.done.bytes() == size as u64)
+        );
+    }
+}
+
+#[test]
 fn large_groups_are_not_compacted_at_each_sync() {
     let first = header(tenure(1, 1, Durability::File));
     let mut log = UniversalLog::create(MemoryFile::new(), first).expect("memory");
