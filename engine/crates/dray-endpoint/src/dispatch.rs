@@ -2,8 +2,8 @@
 //!
 //! dray-sched decides which transfers run. dray-queue decides the state of a transfer after a
 //! session. One thread runs a scheduling round each second. The thread also runs a round when the
-//! queue changes, at a time that the policy chose, at the time of the next try, or when a transfer has moved a number of bytes
-//! that the policy chose. Each session runs on its own thread.
+//! queue changes, at a time that the policy chose, at the time of the next try of a transfer, or when
+//! a transfer has moved a number of bytes that the policy chose. Each session runs on its own thread.
 //!
 //! Invariant owned here: a transfer has at most one session of this endpoint at a time. A thread
 //! that needs the lock of the chooser and the lock of the state takes the lock of the chooser

@@ -22,9 +22,10 @@ pub const DEAD_BYTES_MIN: u64 = 32 << 10;
 pub const DEAD_BYTES_MAX: u64 = 1 << 20;
 
 /// Minimum number of syncs of the log between two rewrites, if the log has less than
-/// [`DEAD_BYTES_MAX`] dead bytes. A rewrite takes about three syncs, so such rewrites add at most a
-/// twentieth to the time of the syncs.
-const SYNCS_MIN: u32 = 64;
+/// [`DEAD_BYTES_MAX`] dead bytes. A rewrite takes about three syncs of a small file. Before each
+/// sync of the log, the sink also syncs the files of a group, so four syncs of the log take longer
+/// than a rewrite.
+const SYNCS_MIN: u32 = 4;
 
 /// Maximum number of objects that one pass over the old log collects (6 MiB of memory). More
 /// objects need further passes.
@@ -34,7 +35,7 @@ const OBJECTS_PER_PASS: usize = 1 << 19;
 const WRITE_BYTES: usize = 256 << 10;
 
 /// Estimated size in bytes of the records that describe an unfinished file.
-const FILE_BYTES: u64 = 256;
+const FILE_BYTES: u64 = 128;
 
 /// Decides when a log is rewritten.
 #[derive(Debug, Default)]
@@ -85,10 +86,20 @@ impl Schedule {
 
 /// Estimates the size in bytes of the records of a file after a rewrite. The records of a slow
 /// transfer get smaller, because each group adds records with only a few objects.
-pub(crate) fn compacted_bytes(file: &LoggedFile, has_sums: bool) -> u64 {
+pub(crate) fn compacted_bytes(file: &LoggedFile, form: &LogForm) -> u64 {
     let objects = file.done.bytes().div_ceil(file.object_bytes.get());
-    let object_bytes = 1 + if has_sums { 8 } else { 0 };
-    let estimate = FILE_BYTES.saturating_add(objects.saturating_mul(object_bytes));
+    let numbers = match form.method {
+        LogMethod::Ranges | LogMethod::Bit8 | LogMethod::Bit64 => objects / 8,
+        LogMethod::Char | LogMethod::Int | LogMethod::Enc | LogMethod::Binary => {
+            objects.saturating_mul(4)
+        }
+    };
+    let sums = if form.has_sums {
+        objects.saturating_mul(8)
+    } else {
+        0
+    };
+    let estimate = FILE_BYTES.saturating_add(numbers).saturating_add(sums);
     // The records of the objects may be in a part log.
     file.log_bytes.min(estimate)
 }

@@ -191,10 +191,9 @@ impl<F: LogFile> UniversalLog<F> {
 
     /// Returns the estimated length of the log in bytes after a rewrite.
     fn compacted_bytes(&self) -> u64 {
-        let has_sums = self.header.form.has_sums;
-        let files = self.files.by_path();
+        let (files, form) = (self.files.by_path(), &self.header.form);
         files.fold(self.first, |sum, (_, file)| {
-            sum + compacted_bytes(file, has_sums)
+            sum + compacted_bytes(file, form)
         })
     }
 
