@@ -220,8 +220,11 @@ class Middle:
     count: int
 
     def text(self, digits: int = 2) -> str:
-        """Return the median, and the interval if there are several values."""
-        if self.count < 2:
+        """Return the median, and the interval if there are at least three values.
+
+        The interval of two values is too wide to say anything.
+        """
+        if self.count < 3:
             return f"{self.median:.{digits}f}"
         return f"{self.median:.{digits}f} ({self.mean:.{digits}f} ± {self.half:.{digits}f})"
 

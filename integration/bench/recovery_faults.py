@@ -25,7 +25,7 @@ POINTS = (20, 40, 60, 80)
 #: A copy may take this many times the pace, and some seconds more.
 PATIENCE = 5
 PATIENCE_SECONDS = 45.0
-POLL_SECONDS = 0.005
+POLL_SECONDS = 0.02
 #: Bytes in a burst and longest queue of the limited network. A packet of the loopback has 64 KiB.
 BURST, LATENCY = "1mb", "100ms"
 

@@ -69,6 +69,9 @@ def recovery(kept: Kept) -> list[str]:
                 for side in [each for each in SIDES if each in mover.sides]:
                     row = _row(kept, set_name, series, mover, side, total)
                     rows += [row] if row else []
+            # A series may have only the references of figure 10.
+            if not rows:
+                continue
             objects = SETS[set_name].objects
             what = f"{series[1]} files of {objects} object{'s' * (objects > 1)}"
             lines += ["", f"Set {set_name}, {what}, paced to {series[0]:g} s:", ""]

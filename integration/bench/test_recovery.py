@@ -64,6 +64,7 @@ def test_the_interval_is_that_of_student() -> None:
     assert found.text() == "5.00 (5.00 ± 3.26)"
     assert math.isinf(middle([3.0]).half)
     assert middle([3.0]).text() == "3.00"
+    assert middle([3.0, 4.0]).text() == "3.50"
     with pytest.raises(ValueError, match="no values"):
         middle([])
 
