@@ -18,18 +18,24 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
 # NFS answers EINVAL to a rename with RENAME_NOREPLACE, and old kernels answer ENOSYS. With -D, the
 # program keeps the process id that the test started, and signals reach it.
-TRACE = ["strace", "-D", "-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null", "-e", "trace=renameat2"]
+TRACE = ["strace", "-D", "-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null"]
+TRACE += ["-e", "trace=renameat2,linkat"]
 
 
-def without_noreplace(error: str) -> list[str]:
-    """Return the words that start a program whose calls of ``renameat2`` fail with an error."""
-    return [*TRACE, "-e", f"inject=renameat2:error={error}"]
+def failing(**errors: str) -> list[str]:
+    """Return the words that start a program in which these system calls fail with these errors."""
+    injected = [f"inject={call}:error={error}" for call, error in errors.items()]
+    return [*TRACE, *(word for each in injected for word in ("-e", each))]
 
 
 @pytest.fixture(params=["", "EINVAL", "ENOSYS"])
 def endpoint(request: pytest.FixtureRequest, start_endpoint: Callable[..., Endpoint]) -> Endpoint:
-    wrap = without_noreplace(request.param) if request.param else []
-    endpoint = start_endpoint("a", wrap=wrap)
+    wrap = failing(renameat2=request.param) if request.param else []
+    return filled(start_endpoint("a", wrap=wrap))
+
+
+def filled(endpoint: Endpoint) -> Endpoint:
+    """Make files and folders in the root of an endpoint."""
     endpoint.root("file").write_bytes(b"first\n")
     endpoint.root("other").write_bytes(b"second\n")
     for name in ("folder/below", "empty"):
@@ -72,3 +78,16 @@ def test_a_folder_is_not_moved_into_itself(endpoint: Endpoint) -> None:
     assert answer.code == 400, answer.text
     assert "into itself" in answer.text
     assert endpoint.root("folder/below").is_dir()
+
+
+def test_a_file_is_not_replaced_without_hard_links_either(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    """A FAT file system has neither hard links nor renames without replacing."""
+    endpoint = filled(start_endpoint("a", wrap=failing(renameat2="EINVAL", linkat="EPERM")))
+    for new in ("other", "moved"):
+        answer = rename(endpoint, "file", new)
+        assert answer.code in (403, 409), answer.text
+    assert endpoint.root("file").read_bytes() == b"first\n"
+    assert endpoint.root("other").read_bytes() == b"second\n"
+    assert not endpoint.root("moved").exists()

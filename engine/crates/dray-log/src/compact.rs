@@ -13,8 +13,8 @@ use dray_core::plan::Grid;
 use dray_core::{LogForm, LogMethod, Result, Sums};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Minimum number of dead bytes before a rewrite. With this number, the log of a paced copy without
-/// checksums stays below the 60 KB of FT-LADS (Kasu et al. 2019, section VI-C).
+/// Minimum number of dead bytes before a rewrite. The logs of FT-LADS, which have no checksums, need
+/// at most 60 KB (Kasu et al. 2019, section VI-C).
 pub const DEAD_BYTES_MIN: u64 = 32 << 10;
 
 /// Number of dead bytes from which the log is rewritten without regard to [`SYNCS_MIN`]. Recovery

@@ -12,8 +12,8 @@ use std::time::Duration;
 /// Remedy of an error after which the endpoint tries the transfer again.
 const RETRIED: &str = "wait: the endpoint tries again automatically, and keeps the durable data";
 
-/// Writes the end of a session to the row. Returns the kind of end for the state machine.
-/// `lasted` is the duration of the session.
+/// Writes the end of a session to the row: the error, and the time of the next try. `lasted` is the
+/// duration of the session. Returns the kind of end for the state machine.
 pub(super) fn settle(
     row: &mut Row,
     ending: Ending,
@@ -24,22 +24,8 @@ pub(super) fn settle(
     row.next_try_at = None;
     // An active transfer has an error only if it is being cancelled because of the error.
     let reason = row.error.take();
-    let kind = end_of(row, ending, retry, lasted, now);
-    if matches!(kind, EndKind::Again | EndKind::Stopped) && reason.is_some() {
-        row.error = reason;
-    }
-    kind
-}
-
-/// Writes the error of a session and the time of the next try to the row. Returns the kind of end.
-fn end_of(
-    row: &mut Row,
-    ending: Ending,
-    retry: RetryWish,
-    lasted: Duration,
-    now: Timestamp,
-) -> EndKind {
-    match ending {
+    let retry = row.request.retry.unwrap_or(retry);
+    let kind = match ending {
         Ending::Done => EndKind::Done,
         Ending::Incomplete => EndKind::Incomplete,
         Ending::Stopped => EndKind::Stopped,
@@ -53,7 +39,6 @@ fn end_of(
             source,
             is_whole,
         } => {
-            let retry = row.request.retry.unwrap_or(retry);
             let counters = &mut row.counters;
             let has_data = counters.bytes.durable > 0 || counters.files.done > 0;
             // The clock of the host may have been set back since then.
@@ -72,12 +57,15 @@ fn end_of(
             judged(row, error, verdict, now)
         }
         Ending::TurnedAway { error, source } => {
-            let retry = row.request.retry.unwrap_or(retry);
             row.source = source.unwrap_or(row.source);
             let verdict = after_turned_away(retry, row.tries_without_progress);
             judged(row, error, verdict, now)
         }
+    };
+    if matches!(kind, EndKind::Again | EndKind::Stopped) && reason.is_some() {
+        row.error = reason;
     }
+    kind
 }
 
 /// Schedules the next try, or fails the transfer.
