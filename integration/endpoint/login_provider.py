@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -57,16 +58,20 @@ needs_node = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 def modules() -> Path:
     """Return the folder of the provider's modules, which are installed unless up to date."""
     home = ROOT / ".tools" / "oidc"
-    lock = (SOURCES / "package-lock.json").read_bytes()
+    home.parent.mkdir(exist_ok=True)
+    versions = (SOURCES / "package-lock.json").read_bytes()
     stamp = home / "dray-stamp"
-    if not stamp.is_file() or stamp.read_bytes() != lock:
-        shutil.rmtree(home, ignore_errors=True)
-        home.mkdir(parents=True)
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(SOURCES / name, home / name)
-        words = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
-        subprocess.run(words, cwd=home, check=True, timeout=INSTALL_SECONDS)
-        stamp.write_bytes(lock)
+    # Several workers run tests of logins, and only one of them may install the modules.
+    with (home.parent / "oidc.lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.is_file() or stamp.read_bytes() != versions:
+            shutil.rmtree(home, ignore_errors=True)
+            home.mkdir()
+            for name in ("package.json", "package-lock.json"):
+                shutil.copy(SOURCES / name, home / name)
+            words = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
+            subprocess.run(words, cwd=home, check=True, timeout=INSTALL_SECONDS)
+            stamp.write_bytes(versions)
     return home / "node_modules"
 
 

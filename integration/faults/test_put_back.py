@@ -102,9 +102,10 @@ def test_attributes_may_change_while_a_file_is_read(
 
 def test_a_rewrite_after_another_change_is_found_too(bench: Bench, source: Path) -> None:
     copy = bench.folder / "copy"
-    client = bench.start_slow_cp(source, copy, *SLOWLY)
+    client = bench.start_slow_cp(source, copy, *SLOWLY[2:], "--rate", "4MiB")
     chmod(source)
-    # Wait until dray has checked the changed attributes.
+    # Wait until dray has checked the changed attributes, which it does after each read. The
+    # progress has one line each second, and the first line has at most 4 MiB.
     client.await_durable(6 * MIB)
     rewrite(source, client)
     assert client.wait().code == 1
