@@ -106,6 +106,7 @@ def test_the_queue_of_an_older_version_runs(start_endpoint: Callable[..., Endpoi
     release(endpoint)
     change_queue(
         endpoint,
+        "DROP INDEX transfers_next_try",
         "DROP INDEX transfers_unresolved",
         "ALTER TABLE transfers DROP COLUMN route",
         "DROP TABLE ticket_claims",

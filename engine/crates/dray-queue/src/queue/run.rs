@@ -20,6 +20,15 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// Selects the earliest time of the next try of a waiting transfer. Without the name of the index,
+/// SQLite would read all waiting transfers.
+pub(super) const NEXT_TRY: &str = "SELECT min(next_try_at)
+    FROM transfers INDEXED BY transfers_next_try WHERE state = 'waiting'";
+
+/// Condition for waiting transfers whose next try is due at the time `?1`.
+pub(super) const IS_DUE: &str = "t.id IN (SELECT id
+    FROM transfers INDEXED BY transfers_next_try WHERE state = 'waiting' AND next_try_at <= ?1)";
+
 /// Maximum number of transfers that one call of [`Queue::tick`] deletes. The number is limited,
 /// because other calls wait until the deletion is written.
 const PRUNED_MAX: u32 = 500;
@@ -258,17 +267,16 @@ impl Queue {
     }
 
     fn next_try_at(&self) -> Result<Option<Timestamp>> {
-        let statement = "SELECT min(next_try_at) FROM transfers WHERE state = 'waiting'";
         let failed = sql("find the next try");
         let milliseconds: Option<i64> = self.read(|connection| {
-            let found = connection.query_row(statement, (), |row| row.get(0));
+            let found = connection.query_row(NEXT_TRY, (), |row| row.get(0));
             found.map_err(failed)
         })?;
         Ok(milliseconds.map(Timestamp::from_ms))
     }
 
     fn queue_due(&self, now: Timestamp) -> Result<usize> {
-        let statement = format!("{SELECT} WHERE t.state = 'waiting' AND t.next_try_at <= ?1");
+        let statement = format!("{SELECT} WHERE {IS_DUE}");
         let found = self.read(|connection| rows(connection, &statement, [now.as_ms()]))?;
         if found.is_empty() {
             return Ok(0);

@@ -389,6 +389,10 @@ CREATE TABLE breaks (
     PRIMARY KEY (run, try)
 ) STRICT, WITHOUT ROWID;
 ",
+    // Adds the index of the next tries, which the queue reads in each tick.
+    "
+CREATE INDEX transfers_next_try ON transfers (next_try_at) WHERE state = 'waiting';
+",
 ];
 
 /// Opens the database for writing. Creates it, or migrates it to the newest version, if necessary.

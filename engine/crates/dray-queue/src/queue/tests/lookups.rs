@@ -1,5 +1,7 @@
 //! Tests of lists, filters and the history.
 
+use super::super::row::SELECT;
+use super::super::run::{IS_DUE, NEXT_TRY};
 use super::{actor, begin, by, queue, request};
 use crate::clock;
 use dray_api::{StateWord, TransferQuery};
@@ -104,4 +106,21 @@ fn history_is_pruned_by_count_and_age() {
     let later = clock::now().after(Duration::from_secs(31 * 86_400));
     assert_eq!(queue.tick(later).expect("ticked").pruned, 5);
     assert!(queue.show(&alice, "live").is_ok());
+}
+
+/// Each tick runs these statements, and an unreachable site can have 100 000 waiting transfers.
+#[test]
+fn waiting_transfers_are_found_by_an_index() {
+    let queue = queue();
+    for statement in [NEXT_TRY.to_owned(), format!("{SELECT} WHERE {IS_DUE}")] {
+        let statement = format!("EXPLAIN QUERY PLAN {}", statement.replace("?1", "1"));
+        let plan = queue.read(|connection| {
+            let mut steps = connection.prepare(&statement).expect("prepared");
+            let details = steps.query_map([], |row| row.get::<_, String>(3));
+            let details: rusqlite::Result<Vec<_>> = details.expect("explained").collect();
+            Ok(details.expect("a step").join("\n"))
+        });
+        let plan = plan.expect("read");
+        assert!(plan.contains("transfers_next_try"), "{statement}: {plan}");
+    }
 }
