@@ -16,6 +16,9 @@ without this call, for example by SIGKILL, a child process removes them.
 The module implements the kernel's FUSE protocol, and needs no library. One thread answers all
 requests, one after another, so the hooks (for example ``on_write``) never run at the same time.
 
+:func:`faulty_disk` mounts in a private namespace (:mod:`integration.harness.mounts`), because a
+mount that another process has copied would keep the superblock after :meth:`FaultyDisk.unmount`.
+
 Do not measure speed with this device, because each request passes through Python.
 """
 
@@ -35,6 +38,8 @@ import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from integration.harness.mounts import private_mounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -381,6 +386,24 @@ def unmount(at: Path) -> None:
         time.sleep(0.02)
 
 
+def _await_free(device: Path) -> None:
+    """Wait until no file system uses ``device`` in any mount namespace.
+
+    :raises OSError: when the device is still in use after ``BUSY_SECONDS``
+    """
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            # The kernel refuses an exclusive open while the device is mounted.
+            os.close(os.open(device, os.O_RDONLY | os.O_EXCL))
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
 #: Shell script that waits for the end of its standard input, and then removes what belongs to a
 #: :class:`FaultyDisk`: the mount of its file system, its loop device and its FUSE mount.
 TIDY = """
@@ -441,10 +464,16 @@ class FaultyDisk:
         self.is_mounted = True
 
     def unmount(self) -> None:
-        """Unmount the file system. The kernel then writes pending data to the device."""
+        """Unmount the file system. The kernel then writes pending data to the device.
+
+        :raises OSError: when the device is still mounted elsewhere. A later mount would use the
+            superblock in memory instead of the content of the device.
+        """
         if self.is_mounted:
             unmount(self.at)
             self.is_mounted = False
+            assert self.device is not None
+            _await_free(self.device)
 
     def remount(self) -> None:
         """Unmount and mount: later reads come from the device, not from memory."""
@@ -461,7 +490,9 @@ class FaultyDisk:
     def close(self) -> None:
         """Unmount and detach everything. Hooks are removed first, so that nothing fails here."""
         self.block.on_write = self.block.on_flush = self.block.on_read = None
-        self.unmount()
+        if self.is_mounted:
+            unmount(self.at)
+            self.is_mounted = False
         if self.device is not None:
             detach_loop(self.device)
             self.device = None
@@ -476,9 +507,13 @@ class FaultyDisk:
 def faulty_disk(
     folder: Path, kind: str = "ext4", size: int = 64 << 20, options: Sequence[str] = ()
 ) -> Iterator[FaultyDisk]:
-    """Yield a mounted :class:`FaultyDisk`, and close it at the end."""
-    disk = FaultyDisk(folder, kind, size, options)
-    try:
-        yield disk
-    finally:
-        disk.close()
+    """Yield a mounted :class:`FaultyDisk`, and close it at the end.
+
+    Only the calling thread, and the threads and processes that it starts later, see the mounts.
+    """
+    with private_mounts():
+        disk = FaultyDisk(folder, kind, size, options)
+        try:
+            yield disk
+        finally:
+            disk.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -24,6 +25,15 @@ def _need(kind: str) -> None:
     reason = fuse_block.reason_to_skip(kind)
     if reason is not None:
         pytest.skip(reason)
+
+
+def _is_mounted_anywhere(folder: Path) -> bool:
+    """Return whether a process of this host sees a mount in ``folder``."""
+    for mounts in Path("/proc").glob("[0-9]*/mounts"):
+        with contextlib.suppress(OSError):
+            if str(folder) in mounts.read_text(encoding="utf-8", errors="replace"):
+                return True
+    return False
 
 
 @pytest.mark.slow
@@ -78,9 +88,33 @@ def test_nothing_of_it_stays_when_a_test_fails(folder: Path) -> None:
 
     with pytest.raises(KeyError):
         fail()
-    assert str(folder) not in Path("/proc/self/mounts").read_text(encoding="utf-8")
+    assert not _is_mounted_anywhere(folder)
     attached = Path("/sys/block") / devices[0].name / "loop" / "backing_file"
     assert not attached.exists() or str(folder) not in attached.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_no_other_process_can_keep_its_file_system_mounted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _need("ext4")
+    monkeypatch.setattr(fuse_block, "BUSY_SECONDS", 0.2)
+    with fuse_block.faulty_disk(folder / "disk") as disk:
+        # This process starts in the namespace of the test, after the mount.
+        words = ["unshare", "--mount", "sh", "-c", "echo; exec sleep 600"]
+        holder = subprocess.Popen(words, stdout=subprocess.PIPE)
+        try:
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            with pytest.raises(OSError, match="busy"):
+                disk.unmount()
+        finally:
+            holder.kill()
+            holder.communicate(timeout=60)
+        disk.mount()
+        seen = Path(f"/proc/{os.getppid()}/mounts").read_text(encoding="utf-8")
+        assert str(disk.at) not in seen
+        disk.remount()
 
 
 @pytest.mark.slow
@@ -128,7 +162,7 @@ def test_nothing_of_it_stays_when_its_process_is_ended(
     attached = Path("/sys/block") / Path(device).name / "loop" / "backing_file"
     until = time.monotonic() + 30
     while True:
-        is_mounted = str(folder) in Path("/proc/self/mounts").read_text(encoding="utf-8")
+        is_mounted = _is_mounted_anywhere(folder)
         is_attached = attached.exists() and str(folder) in attached.read_text(encoding="utf-8")
         if not is_mounted and not is_attached:
             return
