@@ -164,3 +164,70 @@ fn without_syncs_no_recorded_range_counts_after_a_lost_write() {
     let read = |top: &Path| fs::read(top.join("large")).expect("read");
     assert!(read(&from) == read(&to));
 }
+
+/// A store wrapper that fails one sync, and all writes to the log from then on.
+struct FailsSyncAndLog {
+    to: PathBuf,
+    is_broken: AtomicBool,
+}
+
+impl Hook for FailsSyncAndLog {
+    fn before(&self, call: &Call<'_>) -> Result<(), Error> {
+        use Operation::{ControlReplace, ControlSync, ControlWrite, Sync, SyncEach};
+        let is_failed = match call.operation {
+            Sync | SyncEach => {
+                recorded(&self.to) > 0 && !self.is_broken.swap(true, Ordering::AcqRel)
+            }
+            ControlWrite | ControlSync | ControlReplace => self.is_broken.load(Ordering::Acquire),
+            _ => false,
+        };
+        match is_failed {
+            true => Err(Error::new(ErrorKind::Io, End::Sink, "use the failing disk")),
+            false => Ok(()),
+        }
+    }
+}
+
+fn partials(to: &Path) -> usize {
+    let names = fs::read_dir(to).expect("a folder");
+    let names = names.map(|entry| entry.expect("an entry").file_name());
+    names
+        .filter(|name| name.to_string_lossy().ends_with(".part"))
+        .count()
+}
+
+/// The system reports a loss only once. If the log cannot record the loss either, a later run would
+/// trust its own sync of the file.
+#[test]
+fn no_run_continues_a_file_whose_loss_cannot_be_recorded() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir_all(&from).expect("a folder");
+    fs::write(from.join("large"), bytes(9, 3_000_000)).expect("a file");
+    let options = Options {
+        durability: Durability::Object,
+        ..options()
+    };
+    let run = |store| {
+        let mut sink = sink_setup_of(store, &options, &[]).expect("a destination");
+        sink.machine.sync_group_bytes = 3 * options.object_bytes;
+        let source = source_setup(&from, &options);
+        let ends = local::run(source, sink, &Notes::default(), |_| {}).expect("started");
+        ends.sink.0
+    };
+    let hook = FailsSyncAndLog {
+        to: to.clone(),
+        is_broken: AtomicBool::new(false),
+    };
+    let first = run(Arc::new(Around::new(
+        sink_store(&to).expect("a store"),
+        hook,
+    )));
+    assert!(matches!(first, Outcome::Failed(_)), "{first:?}");
+    assert!(recorded(&to) > 0, "the log still has the earlier records");
+    assert_eq!(partials(&to), 0);
+    let second = run(sink_store(&to).expect("a store"));
+    assert!(matches!(second, Outcome::Done(_)), "{second:?}");
+    let read = |top: &Path| fs::read(top.join("large")).expect("read");
+    assert!(read(&from) == read(&to));
+}

@@ -6,6 +6,7 @@
 //! - Before the other log records the end of a file, the adopted ranges are durable in our own log.
 //! - Apart from adopted files, no data of another transfer is removed.
 
+use super::continued::Doubtful;
 use super::destination::Destination;
 use super::files::Space;
 use super::find_logs::{LogStep, about_folder};
@@ -335,13 +336,23 @@ impl Space {
         };
         self.names.take(path, &theirs.partial.name);
         self.touch(path.parent().unwrap_or_else(RelPath::root));
-        let device = id_of(&found).device;
+        let id = id_of(&found);
         let log = (log, recovery);
-        let number = adopt(&mut destination.log, &own_path, log, theirs, device)?;
-        if synced.is_err() {
+        let adopted = adopt(&mut destination.log, &own_path, log, theirs, id.device);
+        if let Err(error) = synced {
             // Mark the old partial file as doubtful. Its ranges are then copied to a new partial
             // file before the first write.
-            destination.log.file_doubtful(number)?;
+            let number =
+                adopted.inspect_err(|_| self.remove_doubtful(path, name, id, error.kind))?;
+            let file = Doubtful {
+                path,
+                name,
+                id,
+                number,
+            };
+            self.note_doubtful_in(destination, &file, error.kind)?;
+        } else {
+            adopted?;
         }
         Ok(Some(probe::resume_of(trusted)))
     }

@@ -4,6 +4,7 @@
 use crate::sink::asked::Asked;
 use crate::sink::begin_records::BeginRecords;
 use crate::sink::commits::Commits;
+use crate::sink::continued::Doubtful;
 use crate::sink::destination::Destination;
 use crate::sink::folders::Folders;
 use crate::sink::handles::Handles;
@@ -219,7 +220,8 @@ impl Space {
         if let Err(error) = &written
             && error.status == Status::Exhausted
         {
-            self.note_doubtful(open.number);
+            // The file fails with the error of the write.
+            let _ = self.note_doubtful(&Doubtful::open(open), error.kind);
         }
         written
     }

@@ -1,5 +1,6 @@
 //! Makes a sync group durable: maps the machine's items to the files and folders to sync.
 
+use crate::sink::continued::Doubtful;
 use crate::sink::files::{Space, folder_of};
 use dray_core::lock::LockExt;
 use dray_core::maps::HashSet;
@@ -55,12 +56,13 @@ impl Space {
         group: SyncGroup,
         items: &[SyncPath],
     ) -> Result<Vec<(RelPath, Error)>> {
-        let results = self.sync_items(group, items).inspect_err(|_| {
+        let results = self.sync_items(group, items).inspect_err(|error| {
             // The operating system reports a lost write only once, and the error does not name the
             // file. So every file of the group is doubtful.
             for item in items {
                 if let SyncPath::Partial(open) = item {
-                    self.note_doubtful(open.number);
+                    // The session ends with the error of the sync.
+                    let _ = self.note_doubtful(&Doubtful::open(open), error.kind);
                 }
             }
         })?;

@@ -1,6 +1,7 @@
 //! Compares bytes on the storage with the bytes that were written: whole files (`--verify`), and
 //! ranges of a partial file of an earlier run.
 
+use crate::sink::continued::Doubtful;
 use crate::sink::files::{Space, folder_of, no_partial};
 use dray_core::{ByteRange, End, Error, ErrorKind, Name, RelPath, Result, SummedRanges, Sums};
 use dray_link::open_file::OpenFile;
@@ -55,7 +56,8 @@ impl Space {
                 Ok(found) if found == sums => {}
                 Err(error) if error.kind != ErrorKind::ShortRead => return Err(error),
                 _ => {
-                    self.note_doubtful(open.number);
+                    // The session ends with the error below.
+                    let _ = self.note_doubtful(&Doubtful::open(open), ErrorKind::ChecksumMismatch);
                     return Err(Error::new(
                         ErrorKind::ChecksumMismatch,
                         End::Sink,

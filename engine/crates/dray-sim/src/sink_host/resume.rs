@@ -160,7 +160,7 @@ impl SinkHost {
         let believes = self.mutant == Some(Mutant::BelievesASyncAfterAFailedOne);
         let is_doubtful = !believes && (file.is_doubtful || synced.is_err());
         if is_doubtful {
-            self.note_doubtful(file.number);
+            self.note_doubtful((&place, inode), file.number)?;
         } else if self.must_sync.remove(path) {
             self.log()?.file_synced(file.number)?;
         }
@@ -185,14 +185,27 @@ impl SinkHost {
         found.is_some_and(|bytes| Sums::of(bytes) == sums)
     }
 
-    /// Records in the log that a write or a sync of a partial file has failed.
-    pub fn note_doubtful(&mut self, number: FileNumber) {
-        if self.check_lease().is_err() {
-            return;
+    /// Records in the log that a write or a sync of a partial file has failed. If the log cannot be
+    /// written either, removes the partial file.
+    ///
+    /// # Errors
+    /// Errors of the log, and of the lease.
+    pub fn note_doubtful(
+        &mut self,
+        (place, inode): (&RelPath, u64),
+        number: FileNumber,
+    ) -> Result<()> {
+        self.check_lease()?;
+        let Some(log) = &mut self.log else {
+            return Ok(());
+        };
+        let noted = log.file_doubtful(number).and_then(|()| log.commit());
+        let is_there = |found: FoundPartial| found.inode == inode;
+        if noted.is_err() && self.found(place).is_some_and(is_there) {
+            // Ignore errors, as the program does.
+            let _ = self.disk.borrow_mut().remove_name(place);
         }
-        if let Some(log) = &mut self.log {
-            let _ = log.file_doubtful(number).and_then(|()| log.commit());
-        }
+        noted
     }
 
     /// Records that the sync of a group failed. Its partial files are doubtful from then on.
@@ -202,9 +215,9 @@ impl SinkHost {
         }
         for item in items {
             if let SyncItem::Partial(index) = item
-                && let Some(number) = self.partials.get(index).map(|partial| partial.number)
+                && let Some(partial) = self.partials.get(index).cloned()
             {
-                self.note_doubtful(number);
+                let _ = self.note_doubtful((&partial.place, partial.inode), partial.number);
             }
         }
     }
@@ -228,7 +241,7 @@ impl SinkHost {
         if believes || stored.all(|(range, sums)| self.is_stored(partial.inode, range, sums)) {
             return Ok(());
         }
-        self.note_doubtful(partial.number);
+        let _ = self.note_doubtful((&partial.place, partial.inode), partial.number);
         Err(wrong(
             ErrorKind::ChecksumMismatch,
             "read back what was written",
