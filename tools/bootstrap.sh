@@ -160,6 +160,8 @@ find_missing() {
         has c++ || missing+=(g++)
         has rsync || missing+=(rsync)
         has strace || missing+=(strace)
+        # Its library steps the clocks of programs (dray chaos).
+        has faketime || missing+=(faketime)
         has openssl || missing+=(openssl)
         has valgrind || missing+=(valgrind)
         # XFS, a file system whose files can share blocks.

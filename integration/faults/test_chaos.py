@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -68,6 +70,37 @@ def test_each_fault_of_processes_and_connections_is_injected(bench: Bench, push:
     print(
         f"{verdict['sent_again']['bytes'] / tree.MIB:.1f} MiB sent again in {ended.seconds:.1f} s"
     )
+
+
+#: Lets the processes of the endpoint, one after another, write their time to a file.
+CLOCK_SCRIPT = 'while sleep 0.1; do date +%s >>"$0"; done & exec "$@"'
+
+
+@pytest.mark.skipif(shutil.which("faketime") is None, reason="libfaketime is not installed")
+def test_clocks_step_and_the_copy_continues(bench: Bench) -> None:
+    times = bench.folder / "times"
+    scene = Scene(bench, wrap=("sh", "-c", CLOCK_SCRIPT, str(times)))
+    faults = (
+        {"kind": "clock_step", "target": "end", "at": "20%"},
+        {"kind": "clock_step", "target": "client", "at": "30%", "step": "-2h"},
+        {"kind": "kill", "target": "end", "at": "50%"},
+        {"kind": "clock_step", "target": "end", "at": "70%", "step": "-3h"},
+    )
+    ended = scene.run(scene.plan(*faults, head=f"seed = {SEED}"))
+    verdict = scene.check_holds(ended, len(faults))
+    assert verdict["sent_again"]["injections"] == 1, "a step raises no bound"
+    read = [int(line) for line in times.read_text(encoding="ascii").split()]
+    jumps = [after - before for before, after in itertools.pairwise(read)]
+    # The clock of a program stays stepped after the restart.
+    assert [round(jump / 3600) for jump in jumps if abs(jump) > 1800] == [1, -3]
+
+
+def test_a_step_of_a_clock_needs_its_library(bench: Bench) -> None:
+    scene = Scene(bench)
+    head = f'clock_library = "{bench.folder}/missing.so"'
+    ended = scene.run(scene.plan({"kind": "clock_step", "at": "20%"}, head=head)).expect(USAGE)
+    assert "missing.so" in ended.words
+    assert "install the package libfaketime" in ended.words
 
 
 def test_drawn_faults_hold_and_their_schedule_depends_on_the_seed_only(bench: Bench) -> None:

@@ -1,6 +1,7 @@
 //! One run of the command of the copy: its process, its progress and its report.
 
 use crate::children::{ChildId, Children, Output};
+use crate::clock::Clock;
 use crate::hub::Hub;
 use dray_core::Result;
 use rustix::process::Signal;
@@ -60,9 +61,11 @@ impl Attempt {
         command: &[String],
         folder: &Path,
         children: &Children,
-        hub: Option<&Hub>,
+        (hub, clock): (Option<&Hub>, Option<&Clock>),
     ) -> Result<Self> {
-        let output = Output::new(folder, &format!("attempt-{number}")).with_faults(hub);
+        let output = Output::new(folder, &format!("attempt-{number}"))
+            .with_faults(hub)
+            .with_clock(clock);
         let mut command = command.to_vec();
         if !command.iter().any(|word| word == "--json") {
             command.push("--json".to_owned());
@@ -97,6 +100,11 @@ impl Attempt {
     pub(crate) fn stop(&mut self, duration: Duration) {
         self.children.signal(self.child, Signal::STOP);
         self.continues = Some(Instant::now() + duration);
+    }
+
+    /// Steps the clock of the process. Returns false if the clock of the process cannot step.
+    pub(crate) fn step_clock(&self, clock: &mut Clock, by_ms: i64) -> bool {
+        clock.step(by_ms, &self.children.group(self.child))
     }
 
     /// Reads the new progress. Returns the durable bytes so far.

@@ -6,11 +6,13 @@
 //! killed too: a program whose wrapper has ended must not outlive the run.
 
 use crate::agent::SOCKET_VARIABLE;
+use crate::clock::Clock;
 use crate::hub::Hub;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -39,6 +41,8 @@ pub(crate) struct Output {
     pub(crate) log: PathBuf,
     /// Socket from which the process gets storage faults.
     pub(crate) socket: Option<PathBuf>,
+    /// Variables with which the clock of the process can step.
+    pub(crate) clock: Vec<(&'static str, OsString)>,
 }
 
 impl Output {
@@ -48,6 +52,7 @@ impl Output {
             out: folder.join(format!("{name}.out")),
             log: folder.join(format!("{name}.log")),
             socket: None,
+            clock: Vec::new(),
         }
     }
 
@@ -55,6 +60,12 @@ impl Output {
     pub(crate) fn with_faults(self, hub: Option<&Hub>) -> Self {
         let socket = hub.map(|hub| hub.path().to_owned());
         Self { socket, ..self }
+    }
+
+    /// Lets the clock of the process step.
+    pub(crate) fn with_clock(self, clock: Option<&Clock>) -> Self {
+        let clock = clock.map_or_else(Vec::new, Clock::variables);
+        Self { clock, ..self }
     }
 
     /// Returns the last lines of standard error, for messages.
@@ -99,6 +110,7 @@ impl Children {
             .stdout(out)
             .stderr(log)
             .env_remove(SOCKET_VARIABLE)
+            .envs(output.clock.iter().map(|(name, value)| (name, value)))
             .process_group(0);
         if let Some(socket) = &output.socket {
             command.env(SOCKET_VARIABLE, socket);
@@ -116,6 +128,23 @@ impl Children {
         if let Some(child) = self.state.lock_unpoisoned().running.get(&id.0) {
             send(child, signal);
         }
+    }
+
+    /// Returns the numbers of the processes in the group of a process.
+    pub(crate) fn group(&self, id: ChildId) -> Vec<u32> {
+        let leader = self
+            .state
+            .lock_unpoisoned()
+            .running
+            .get(&id.0)
+            .map(Child::id);
+        let (Some(leader), Ok(entries)) = (leader, std::fs::read_dir("/proc")) else {
+            return Vec::new();
+        };
+        let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        numbers
+            .filter(|number| group_of(*number) == Some(leader))
+            .collect()
     }
 
     /// Returns the exit status of a process that has ended, once. Kills the rest of its group.
@@ -173,6 +202,14 @@ pub(crate) fn stopped() -> Error {
 
 fn pid(child: &Child) -> Option<Pid> {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+}
+
+/// Returns the number of the group of a process.
+fn group_of(process: u32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name of the program ends with the last `)`. The state, the parent and the group follow.
+    let (_, fields) = text.rsplit_once(')')?;
+    fields.split_whitespace().nth(2)?.parse().ok()
 }
 
 /// Returns true if a process has ended. The process is not reaped.

@@ -1,6 +1,7 @@
 //! The endpoints of a run: start, readiness, restart after a kill, and the proxy in front of each.
 
 use crate::children::{ChildId, Children, Output, stopped, words};
+use crate::clock::Clock;
 use crate::hub::Hub;
 use crate::plan::{EndpointPlan, Plan};
 use crate::proxy::Proxy;
@@ -32,6 +33,7 @@ pub(crate) struct Endpoint {
     pub(crate) proxy: Proxy,
     /// Sends storage faults to the process; `None` if the schedule has none.
     pub(crate) hub: Option<Hub>,
+    clock: Option<Clock>,
 }
 
 enum State {
@@ -50,6 +52,8 @@ pub(crate) struct Words<'a> {
     pub(crate) folder: &'a Path,
     /// True if the schedule has storage faults.
     pub(crate) has_storage_faults: bool,
+    /// Library that steps clocks; `None` if the schedule has no such fault.
+    pub(crate) clock_library: Option<PathBuf>,
 }
 
 impl Words<'_> {
@@ -64,6 +68,13 @@ impl Words<'_> {
             });
         }
         Ok(expanded)
+    }
+
+    /// Prepares the clock of the program `name`, if the schedule steps clocks.
+    pub(crate) fn clock(&self, name: &str) -> Result<Option<Clock>> {
+        let library = self.clock_library.as_deref();
+        let clock = library.map(|library| Clock::new(library, self.folder, name));
+        clock.transpose()
     }
 
     fn word(&self, word: &str, endpoints: &[Endpoint]) -> Result<String> {
@@ -174,7 +185,10 @@ impl Endpoint {
         let proxy = Proxy::start(given.proxy.as_deref().unwrap_or("127.0.0.1:0"), address)?;
         let hub = words.has_storage_faults.then(|| Hub::start(folder, name));
         let hub = hub.transpose()?;
-        let output = Output::new(folder, &format!("{name}-1")).with_faults(hub.as_ref());
+        let clock = words.clock(name)?;
+        let output = Output::new(folder, &format!("{name}-1"))
+            .with_faults(hub.as_ref())
+            .with_clock(clock.as_ref());
         let child = children.start(&command, &output)?;
         Ok(Self {
             name: name.clone(),
@@ -187,6 +201,7 @@ impl Endpoint {
             output,
             proxy,
             hub,
+            clock,
         })
     }
 
@@ -261,6 +276,16 @@ impl Endpoint {
         }
     }
 
+    /// Steps the clock of the process. Returns false if the clock of the process cannot step.
+    pub(crate) fn step_clock(&mut self, by_ms: i64) -> bool {
+        let State::Running(child) = self.state else {
+            return false;
+        };
+        let processes = self.children.group(child);
+        let clock = self.clock.as_mut();
+        clock.is_some_and(|clock| clock.step(by_ms, &processes))
+    }
+
     /// Returns true if the process could not be started again.
     pub(crate) const fn is_lost(&self) -> bool {
         matches!(self.state, State::Lost)
@@ -304,7 +329,9 @@ impl Endpoint {
     fn restart(&mut self) -> Result<Option<String>> {
         self.starts += 1;
         let output = Output::new(&self.folder, &format!("{}-{}", self.name, self.starts));
-        self.output = output.with_faults(self.hub.as_ref());
+        self.output = output
+            .with_faults(self.hub.as_ref())
+            .with_clock(self.clock.as_ref());
         let child = self.children.start(&self.command, &self.output)?;
         self.state = State::Running(child);
         match self.await_ready() {

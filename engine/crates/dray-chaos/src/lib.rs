@@ -13,6 +13,7 @@
 mod agent;
 mod attempt;
 mod children;
+mod clock;
 mod draws;
 mod endpoints;
 mod events;

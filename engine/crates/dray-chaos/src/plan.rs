@@ -32,6 +32,8 @@ pub struct Plan {
     pub random: u32,
     /// Kinds of drawn faults.
     pub random_kinds: Vec<Kind>,
+    /// File of libfaketime, which steps clocks. `None` for the file of a package.
+    pub clock_library: Option<PathBuf>,
 }
 
 /// The copy of a plan.
@@ -146,6 +148,11 @@ pub enum Fault {
     ShortWrite(Injections),
     /// A sync fails, and the bytes since the last sync of a partial file are lost.
     FailedSync(Injections),
+    /// The real-time clock of the program jumps.
+    ClockStep {
+        /// Milliseconds by which the clock is set forward, or back if negative.
+        step_ms: i64,
+    },
 }
 
 macro_rules! kinds {
@@ -196,6 +203,8 @@ kinds! {
     ShortWrite = "short_write", "probability", "count";
     /// [`Fault::FailedSync`].
     FailedSync = "failed_sync", "probability", "count";
+    /// [`Fault::ClockStep`].
+    ClockStep = "clock_step", "step";
 }
 
 impl Kind {
@@ -232,6 +241,7 @@ impl Fault {
             Self::IoError(_) => Kind::IoError,
             Self::ShortWrite(_) => Kind::ShortWrite,
             Self::FailedSync(_) => Kind::FailedSync,
+            Self::ClockStep { .. } => Kind::ClockStep,
         }
     }
 
@@ -258,6 +268,7 @@ impl fmt::Display for Fault {
                 write!(f, " (restart after {:.1}s)", seconds(restart_after))
             }
             Self::Stop { duration } => write!(f, " for {:.1}s", seconds(duration)),
+            Self::ClockStep { step_ms } => write!(f, " by {:+.1}s", *step_ms as f64 / 1000.0),
             Self::Cut => Ok(()),
             Self::Delay {
                 duration,

@@ -4,10 +4,11 @@ mod faults;
 
 use crate::attempt::{Attempt, Ended};
 use crate::children::{Children, stopped};
+use crate::clock::{self, Clock};
 use crate::endpoints::{Endpoint, Words};
 use crate::events::{Event, Observer};
 use crate::hub::Hub;
-use crate::plan::{CLIENT, Plan};
+use crate::plan::{CLIENT, Kind, Plan};
 use crate::schedule::Schedule;
 use crate::tree::{self, Entry, Tree};
 use crate::verdict::{AttemptReport, Measured, SentAgain, State, Verdict};
@@ -80,13 +81,17 @@ pub fn run(plan: &Plan, options: &RunOptions, observer: &dyn Observer) -> Result
     let before = tree::describe(&plan.copy.destination)?;
     let _guard = KillAtEnd(&options.children);
     let has_storage_faults = (schedule.faults.iter()).any(|each| each.fault.kind().is_storage());
+    let has_steps = (schedule.faults.iter()).any(|each| each.fault.kind() == Kind::ClockStep);
+    let clock_library = has_steps.then(|| clock::library(plan.clock_library.as_deref()));
     let words = Words {
         program: &options.program,
         folder: &options.folder,
         has_storage_faults,
+        clock_library: clock_library.transpose()?,
     };
     let hub = has_storage_faults.then(|| Hub::start(&options.folder, CLIENT));
     let hub = hub.transpose()?;
+    let clock = words.clock(CLIENT)?;
     let endpoints = Endpoint::start_all(plan, &words, &options.children)?;
     let command = words.expand(&plan.copy.command, &endpoints)?;
     let watch = Watch::start(&plan.copy.destination, &source, &before);
@@ -97,6 +102,7 @@ pub fn run(plan: &Plan, options: &RunOptions, observer: &dyn Observer) -> Result
         command,
         endpoints,
         hub,
+        clock,
         watch,
         source_bytes: tree::size_bytes(&source),
         faults: schedule
@@ -158,6 +164,8 @@ struct Run<'a> {
     endpoints: Vec<Endpoint>,
     /// Sends storage faults to the command of the copy; `None` if the schedule has none.
     hub: Option<Hub>,
+    /// Clock of the command of the copy; `None` if the schedule steps no clock.
+    clock: Option<Clock>,
     watch: Watch,
     source_bytes: u64,
     faults: Vec<FaultState>,
@@ -223,7 +231,8 @@ impl Run<'_> {
             self.began = Instant::now();
         }
         let (folder, children) = (&self.options.folder, &self.options.children);
-        Attempt::start(number, &self.command, folder, children, self.hub.as_ref())
+        let faults = (self.hub.as_ref(), self.clock.as_ref());
+        Attempt::start(number, &self.command, folder, children, faults)
     }
 
     fn hubs(&self) -> impl Iterator<Item = &Hub> {

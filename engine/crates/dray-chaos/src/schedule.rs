@@ -8,6 +8,9 @@ use std::time::Duration;
 /// because progress is reported once a second and a late fault might miss the copy.
 const DRAWN_THOUSANDTHS: (u64, u64) = (50, 800);
 
+/// Range of the drawn steps of clocks, in milliseconds.
+const DRAWN_STEP_MS: (u64, u64) = (1_000, 3_600_000);
+
 /// A fault with its target and its moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Planned {
@@ -116,6 +119,14 @@ fn details(kind: Kind, draws: &mut Draws) -> Fault {
         Kind::IoError => Fault::IoError(few(draws)),
         Kind::ShortWrite => Fault::ShortWrite(few(draws)),
         Kind::FailedSync => Fault::FailedSync(few(draws)),
+        Kind::ClockStep => {
+            let step = draws
+                .between(DRAWN_STEP_MS.0, DRAWN_STEP_MS.1)
+                .cast_signed();
+            Fault::ClockStep {
+                step_ms: if draws.below(2) == 0 { step } else { -step },
+            }
+        }
     }
 }
 

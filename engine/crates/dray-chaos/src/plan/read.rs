@@ -21,6 +21,7 @@ const RESTART_USUAL: Duration = Duration::from_millis(500);
 const STOP_USUAL: Duration = Duration::from_secs(2);
 const DELAYED_USUAL: Duration = Duration::from_secs(2);
 const DELAY_USUAL: Duration = Duration::from_millis(50);
+const STEP_USUAL_MS: i64 = 3_600_000;
 /// Maximum of each duration of a plan: a day.
 const DURATION_MAX: Duration = Duration::from_secs(86_400);
 
@@ -29,6 +30,7 @@ const DURATION_MAX: Duration = Duration::from_secs(86_400);
 struct PlanTable {
     seed: Option<u64>,
     timeout: Option<Spanned<String>>,
+    clock_library: Option<Spanned<PathBuf>>,
     copy: Spanned<CopyTable>,
     #[serde(default)]
     endpoint: Vec<Spanned<EndpointTable>>,
@@ -65,6 +67,7 @@ struct FaultTable {
     restart_after: Option<Spanned<String>>,
     duration: Option<Spanned<String>>,
     delay: Option<Spanned<String>>,
+    step: Option<Spanned<String>>,
     probability: Option<Spanned<f64>>,
     count: Option<Spanned<u32>>,
 }
@@ -150,6 +153,7 @@ impl Reader<'_> {
             faults: Vec::new(),
             random: 0,
             random_kinds: Vec::new(),
+            clock_library: self.clock_library(table.clock_library)?,
         };
         plan.writer = match writer {
             Some(name) => Some(self.writer(&name, &plan)?),
@@ -203,6 +207,16 @@ impl Reader<'_> {
             command,
             attempts,
         })
+    }
+
+    fn clock_library(&self, given: Option<Spanned<PathBuf>>) -> Result<Option<PathBuf>> {
+        match given {
+            Some(path) if !path.get_ref().is_absolute() => {
+                let cause = format!("{:?} is not an absolute path", path.get_ref());
+                Err(self.refuse(Some(&path.span()), cause))
+            }
+            given => Ok(given.map(Spanned::into_inner)),
+        }
     }
 
     fn writer(&self, text: &Spanned<String>, plan: &Plan) -> Result<Target> {
@@ -268,7 +282,8 @@ impl Reader<'_> {
 
     fn random(&self, table: RandomTable, plan: &mut Plan) -> Result<()> {
         plan.random = *table.faults.get_ref();
-        let usable = |kind: &Kind| !plan.targets(*kind).is_empty();
+        // Steps of clocks need another library, so a plan has to list them.
+        let usable = |kind: &Kind| *kind != Kind::ClockStep && !plan.targets(*kind).is_empty();
         plan.random_kinds = match table.kinds {
             None => Kind::ALL.iter().copied().filter(usable).collect(),
             Some(kinds) => {
@@ -311,6 +326,7 @@ impl Reader<'_> {
             ),
             ("duration", table.duration.as_ref().map(Spanned::span)),
             ("delay", table.delay.as_ref().map(Spanned::span)),
+            ("step", table.step.as_ref().map(Spanned::span)),
             ("probability", table.probability.as_ref().map(Spanned::span)),
             ("count", table.count.as_ref().map(Spanned::span)),
         ];
@@ -358,6 +374,9 @@ impl Reader<'_> {
             Kind::IoError => Fault::IoError(injections),
             Kind::ShortWrite => Fault::ShortWrite(injections),
             Kind::FailedSync => Fault::FailedSync(injections),
+            Kind::ClockStep => Fault::ClockStep {
+                step_ms: self.step_ms(table.step)?,
+            },
         };
         Ok(FaultPlan { fault, target, at })
     }
@@ -411,6 +430,21 @@ impl Reader<'_> {
             None => Ok(1),
             Some(given) if *given.get_ref() > 0 => Ok(*given.get_ref()),
             Some(given) => Err(self.refuse(Some(&given.span()), "`count` must be at least 1")),
+        }
+    }
+
+    fn step_ms(&self, given: Option<Spanned<String>>) -> Result<i64> {
+        let Some(text) = given else {
+            return Ok(STEP_USUAL_MS);
+        };
+        let (sign, length) = match text.get_ref().strip_prefix('-') {
+            Some(length) => (-1, length),
+            None => (1, text.get_ref().as_str()),
+        };
+        let length = duration(length).map_err(|cause| self.refuse(Some(&text.span()), cause))?;
+        match i64::try_from(length.as_millis()) {
+            Ok(length) if length > 0 => Ok(sign * length),
+            _ => Err(self.refuse(Some(&text.span()), "`step` must be at least 1ms")),
         }
     }
 

@@ -25,13 +25,22 @@ fn refused(text: &str) -> String {
 #[test]
 fn the_example_is_a_plan_with_every_kind() {
     let plan = Plan::parse("example", EXAMPLE).expect("valid");
+    // The fault `clock_step` is a comment, because the example must run without libfaketime.
+    let (before, after) = EXAMPLE.split_once("\n# [[fault]]\n").expect("a comment");
+    let (comment, after) = after.split_once("\n\n").expect("an empty line");
+    let comment = comment.replace("# ", "");
+    let text = format!("{before}\n[[fault]]\n{comment}\n\n{after}");
+    let with_step = Plan::parse("example", &text).expect("valid");
     for kind in Kind::ALL {
-        assert!(
-            plan.faults.iter().any(|fault| fault.fault.kind() == *kind),
-            "{kind:?}"
-        );
-        assert!(plan.random_kinds.contains(kind), "{kind:?}");
+        let mut faults = with_step.faults.iter();
+        assert!(faults.any(|fault| fault.fault.kind() == *kind), "{kind:?}");
+        let is_drawn = plan.random_kinds.contains(kind);
+        assert_eq!(is_drawn, *kind != Kind::ClockStep, "{kind:?}");
     }
+    let step = Fault::ClockStep {
+        step_ms: -3_600_000,
+    };
+    assert!(with_step.faults.iter().any(|each| each.fault == step));
     assert_eq!((plan.seed, plan.random), (Some(7), 3));
     assert_eq!(plan.copy.attempts, 30);
     let restart_after = Duration::from_millis(300);
@@ -176,6 +185,20 @@ fn each_mistake_of_a_fault_names_its_line() {
             "no meaning for the client",
         ),
         (one("target = \"sink\""), 9, "the targets are client"),
+    ]);
+}
+
+#[test]
+fn each_mistake_of_a_clock_step_names_its_line() {
+    let step = |step: &str| format!("{HEAD}[[fault]]\nkind = \"clock_step\"\nstep = \"{step}\"\n");
+    check_refused([
+        (step("0s"), 8, "at least 1ms"),
+        (step("--1h"), 8, "not a duration"),
+        (
+            format!("clock_library = \"lib.so\"\n{}", step("1h")),
+            1,
+            "not an absolute path",
+        ),
     ]);
 }
 

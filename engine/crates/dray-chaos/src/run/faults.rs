@@ -126,6 +126,10 @@ impl Run<'_> {
                 match planned.fault {
                     Fault::Kill { .. } => attempt.kill(),
                     Fault::Stop { duration } => attempt.stop(duration),
+                    Fault::ClockStep { step_ms } => {
+                        let clock = self.clock.as_mut()?;
+                        return attempt.step_clock(clock, step_ms).then_some(once);
+                    }
                     // The plan refuses the client as the target of faults of connections.
                     _ => {
                         let hub = self.hub.as_ref()?;
@@ -142,6 +146,9 @@ impl Run<'_> {
                 match planned.fault {
                     Fault::Kill { restart_after } => endpoint.kill(restart_after),
                     Fault::Stop { duration } => endpoint.stop(duration),
+                    Fault::ClockStep { step_ms } => {
+                        return endpoint.step_clock(step_ms).then_some(once);
+                    }
                     Fault::Cut => return (endpoint.proxy.cut() > 0).then_some(once),
                     fault if fault.kind().is_storage() => {
                         let hub = endpoint.hub.as_ref()?;
