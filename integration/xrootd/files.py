@@ -79,16 +79,17 @@ def set_checksum(path: Path, value: int) -> None:
     os.setxattr(path, "user.XrdCks.adler32", struct.pack(">16sqiHBB64s", *fields))
 
 
+def partial_bytes(sink: Xrootd) -> int:
+    """Return the bytes of partial files on the disk."""
+    return sum(part.stat().st_blocks * 512 for part in sink.data.glob(".dray-*.part"))
+
+
 def await_safe(sink: Xrootd, size: int, seconds: float = 60) -> None:
     """Wait until partial files have ``size`` bytes on the disk, and a log records durable data."""
     until = time.monotonic() + seconds
     while True:
-        parts = list(sink.data.glob(".dray-*.part"))
         logs = list(sink.data.glob(".dray-log/*.log"))
-        if (
-            sum(part.stat().st_blocks * 512 for part in parts) >= size
-            and sum(log.stat().st_size for log in logs) > LOG_BEGINS
-        ):
+        if partial_bytes(sink) >= size and sum(log.stat().st_size for log in logs) > LOG_BEGINS:
             return
         assert time.monotonic() < until, f"no data is durable:\n{sink.said()}"
         time.sleep(0.005)

@@ -14,7 +14,7 @@ import pytest
 from integration.harness import tree
 from integration.harness.tree import hash_file, make_file
 from integration.xrootd.cp import begin, cp
-from integration.xrootd.files import await_safe, make, pair
+from integration.xrootd.files import await_safe, make, pair, partial_bytes
 from integration.xrootd.moments import await_end
 
 if TYPE_CHECKING:
@@ -49,8 +49,9 @@ def begin_own(scene: Scene, ours: Path, local: Path, sink: Xrootd) -> Process:
 
 def begin_third(scene: Scene, source: Xrootd, sink: Xrootd) -> tuple[Process, int]:
     """Start a third-party copy to the file ``a``, and wait for durable data."""
+    before = partial_bytes(sink)
     client = scene.begin("xrdcp", "--nopbar", "--tpc", "only", source.at("a"), sink.at("a"))
-    await_safe(sink, 4 * MIB)
+    await_safe(sink, before + 4 * MIB)
     (job,) = sink.jobs()
     return client, job
 
