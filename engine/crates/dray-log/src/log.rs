@@ -52,6 +52,13 @@ pub trait ObjectLog {
     /// [`dray_core::ErrorKind::Internal`] if the number is unknown.
     fn file_doubtful(&mut self, number: FileNumber) -> Result<()>;
 
+    /// Marks files as doubtful, and appends the marks to the log now. Also succeeds after a failed
+    /// sync of the log, if the marks can be appended. Ignores numbers of ended files.
+    ///
+    /// # Errors
+    /// If the log does not have all marks: the errors of [`ObjectLog::commit`].
+    fn mark_doubtful(&mut self, numbers: &[FileNumber]) -> Result<()>;
+
     /// Ends a file. Its recorded ranges do not count any more.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! With the mechanism universal, one log contains all records of a destination. With the mechanisms
 //! file and transaction, this log lists the files, and part logs contain the ranges of the files.
 
+mod doubtful;
 mod group;
 mod parts;
 
@@ -13,13 +14,13 @@ use crate::log::ObjectLog;
 use crate::positions;
 use crate::record::{Ending, FileBegin, FileNumber, Header, LoggedFile, Record, Tenure};
 use crate::recover::{Files, Recovery, partial_path};
+use doubtful::{forget_unsynced, holds};
 use dray_core::options::Durability;
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
 use group::Pending;
 use parts::Parts;
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 /// Maximum number of pending ranges. If there are more, the log writes them before the commit. A
 /// sync group of 64 MiB in objects of 4 KiB has this many ranges.
@@ -49,6 +50,8 @@ pub struct UniversalLog<F> {
     /// chosen does not require a sync.
     must_sync: bool,
     is_given_up: bool,
+    /// True if the log was given up, but ends with whole records, so that marks can follow.
+    takes_marks: bool,
     compaction: Schedule,
     parts: Parts,
 }
@@ -86,6 +89,7 @@ impl<F: LogFile> UniversalLog<F> {
             ending: BTreeSet::new(),
             must_sync: false,
             is_given_up: false,
+            takes_marks: false,
             compaction: Schedule::default(),
         })
     }
@@ -161,6 +165,7 @@ impl<F: LogFile> UniversalLog<F> {
             ending: BTreeSet::new(),
             must_sync: false,
             is_given_up: false,
+            takes_marks: false,
             compaction: Schedule::default(),
             parts: Parts::found(recovery.parts.keys().copied().collect(), boot_epoch),
         };
@@ -286,30 +291,6 @@ impl<F: LogFile> UniversalLog<F> {
         Ok(())
     }
 
-    /// Cuts the log back to its durable bytes, and appends the marks of doubtful files again. The
-    /// marks need no sync: if the host restarts, the page cache no longer hides lost bytes of these
-    /// files.
-    fn give_up_after_failed_sync(&mut self) {
-        self.is_given_up = true;
-        let kept = self.durable.max(self.synced);
-        if !forget_unsynced(&mut self.file, &self.tenure, kept..self.length) {
-            return;
-        }
-        self.length = kept;
-        let doubtful = self.files.by_number();
-        let doubtful = doubtful.filter(|(_, (_, file))| file.is_doubtful);
-        let marks = doubtful.map(|(number, _)| Record::FileDoubtful(number));
-        self.pending = Pending {
-            begins: marks.collect(),
-            ..Pending::default()
-        };
-        if !self.pending.is_empty() {
-            let marks = self.encode(false);
-            // Ignore errors: the writer ends in any case, and reports the error of the sync.
-            let _ = self.file.append(&marks.bytes);
-        }
-    }
-
     fn usable(&self) -> Result<()> {
         if self.is_given_up {
             return Err(Error::new(ErrorKind::Io, End::Sink, "use the object log")
@@ -396,28 +377,6 @@ impl<F: LogFile> UniversalLog<F> {
         self.pending = Pending::default();
         Ok(())
     }
-}
-
-/// Removes the records at the offsets `unsynced` from the end of a log after a failed sync. The
-/// storage may have lost these bytes although the page cache still has them, and a later sync would
-/// not report the loss again. So no later run may trust them.
-///
-/// The sync may have taken long. If another process has taken the lease, or the log has another
-/// length, the log has records of this process and stays unchanged. A process that takes the lease
-/// after this check waits before it appends, as before every other write.
-///
-/// Returns true if the records were removed.
-fn forget_unsynced<F: LogFile>(file: &mut F, tenure: &Tenure, unsynced: Range<u64>) -> bool {
-    let is_ours = !unsynced.is_empty()
-        && file.length().is_ok_and(|length| length == unsynced.end)
-        && holds(file, tenure);
-    // Ignore errors: the writer ends in any case, and reports the error of the sync.
-    is_ours && file.truncate(unsynced.start).is_ok()
-}
-
-/// Returns true if the holder with this tenure certainly holds the lease of a log.
-fn holds<F: LogFile>(file: &mut F, tenure: &Tenure) -> bool {
-    file.is_held(tenure).unwrap_or(false)
 }
 
 fn header_stride(header: &Header) -> u64 {
@@ -529,6 +488,10 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
             self.must_sync = true;
         }
         Ok(())
+    }
+
+    fn mark_doubtful(&mut self, numbers: &[FileNumber]) -> Result<()> {
+        self.mark(numbers)
     }
 
     fn end_file(&mut self, number: FileNumber, ending: Ending) -> Result<()> {

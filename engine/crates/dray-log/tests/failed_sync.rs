@@ -128,6 +128,47 @@ fn the_mark_of_a_doubtful_file_survives_a_failed_sync() {
 }
 
 #[test]
+fn marks_can_follow_a_failed_sync() {
+    for (form, failing, kept) in [
+        ("universal:ranges", None, 2),
+        // The sync of the part log succeeds, so its records stay.
+        ("file:bit8", None, 3),
+        ("file:bit8", Some(0), 2),
+    ] {
+        let medium = Medium::new();
+        let (mut log, first) = create(&medium, form);
+        let second = log.begin_file(common::begin("y", 2, SIZE)).expect("new");
+        let third = log.begin_file(common::begin("z", 3, SIZE)).expect("new");
+        log.commit().expect("no fault");
+        medium.all().failing_sync = Some(failing);
+        // The sync of the marks themselves fails.
+        log.done(first, object(2), Sums::EMPTY).expect("new");
+        log.mark_doubtful(&[first, second]).expect("appended");
+        medium.all().failing_sync = None;
+        log.mark_doubtful(&[second, third]).expect("appended");
+        let found = found(&medium);
+        for path in ["x", "y", "z"] {
+            assert!(
+                found.files[&common::path(path)].is_doubtful,
+                "{form}: {path}"
+            );
+        }
+        // The durable ranges are still in the log.
+        assert_eq!(bytes(&found), kept * common::OBJECT, "{form}");
+    }
+}
+
+#[test]
+fn a_mark_that_is_not_in_the_log_is_an_error() {
+    let medium = Medium::new();
+    let (mut log, number) = create(&medium, "universal:ranges");
+    log.commit().expect("no fault");
+    medium.all().calls_left = Some(0);
+    log.mark_doubtful(&[number])
+        .expect_err("the process is killed");
+}
+
+#[test]
 fn a_failed_sync_of_a_resumed_part_log_removes_no_durable_record() {
     for form in ["file:bit8", "transaction:char"] {
         let medium = Medium::new();

@@ -9,6 +9,7 @@ mod commits;
 mod compare;
 mod continued;
 mod destination;
+mod doubtful;
 mod file_lock;
 mod files;
 mod final_check;

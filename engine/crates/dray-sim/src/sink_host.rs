@@ -39,6 +39,13 @@ pub struct Partial {
     is_entry_durable: bool,
 }
 
+impl Partial {
+    /// Returns the path, the inode and the number of the partial file.
+    fn doubtful(&self) -> (RelPath, u64, FileNumber) {
+        (self.place.clone(), self.inode, self.number)
+    }
+}
+
 /// The sink's host.
 #[derive(Debug)]
 pub struct SinkHost {

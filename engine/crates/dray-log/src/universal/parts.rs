@@ -146,7 +146,9 @@ impl<F: LogFile> UniversalLog<F> {
                 Err(error) => {
                     // The part log may have lost records that this instance still counts. After
                     // `NoSpace`, the part log is certainly unchanged.
-                    self.is_given_up |= error.kind != ErrorKind::NoSpace;
+                    if error.kind != ErrorKind::NoSpace {
+                        self.give_up_for_part();
+                    }
                     return Err(error);
                 }
             };
@@ -303,7 +305,9 @@ impl<F: LogFile> UniversalLog<F> {
             if let Some(log) = self.parts.open.get_mut(&part) {
                 log.must_sync |= must_sync;
                 let committed = log.commit();
-                self.is_given_up |= log.is_given_up;
+                if log.is_given_up {
+                    self.give_up_for_part();
+                }
                 self.parts.note_use(part);
                 committed?;
             }

@@ -6,8 +6,8 @@
 //! - Before the other log records the end of a file, the adopted ranges are durable in our own log.
 //! - Apart from adopted files, no data of another transfer is removed.
 
-use super::continued::Doubtful;
 use super::destination::Destination;
+use super::doubtful::Doubtful;
 use super::files::Space;
 use super::find_logs::{LogStep, about_folder};
 use super::lease::{HOLDER_PATIENCE, HOLDER_PAUSE, lock_lease, raise_epoch, record_of};
@@ -315,6 +315,7 @@ impl Space {
         if let Some(ours) = destination.log.file(&own_path) {
             // Both logs name the same partial file: an earlier run died during this adoption.
             let is_same = ours.partial.inode == theirs.partial.inode
+                && ours.partial.born == theirs.partial.born
                 && ours.partial.name == theirs.partial.name;
             if !is_same {
                 return Ok(None);
@@ -338,21 +339,18 @@ impl Space {
         self.touch(path.parent().unwrap_or_else(RelPath::root));
         let id = id_of(&found);
         let log = (log, recovery);
-        let adopted = adopt(&mut destination.log, &own_path, log, theirs, id.device);
+        let number = adopt(&mut destination.log, &own_path, log, theirs, id.device)?;
         if let Err(error) = synced {
             // Mark the old partial file as doubtful. Its ranges are then copied to a new partial
             // file before the first write.
-            let number =
-                adopted.inspect_err(|_| self.remove_doubtful(path, name, id, error.kind))?;
             let file = Doubtful {
                 path,
                 name,
                 id,
                 number,
             };
-            self.note_doubtful_in(destination, &file, error.kind)?;
-        } else {
-            adopted?;
+            let marked = destination.log.mark_doubtful(&[number]);
+            marked.inspect_err(|of_log| self.remove_doubtful(&file, &error, of_log))?;
         }
         Ok(Some(probe::resume_of(trusted)))
     }

@@ -4,7 +4,7 @@
 //! Invariant: after a write or a sync of an inode has failed in any run, no run writes to that
 //! inode.
 
-use crate::sink::destination::Destination;
+use crate::sink::doubtful::Doubtful;
 use crate::sink::files::{Space, folder_of, unless};
 use crate::sink::probe::{self, id_of};
 use crate::sink::read_back::Piece;
@@ -13,45 +13,12 @@ use dray_core::{ByteRange, ContentKey, ErrorKind, Name, RelPath, Result, SummedR
 use dray_link::open_file::OpenFile;
 use dray_log::pieces::parts;
 use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile};
-use dray_store::{Partial, PartialId, PartialRequest, ReadHandle, StoreExt, SyncItem};
+use dray_store::{Partial, PartialRequest, ReadHandle, StoreExt, SyncItem};
 use std::sync::Arc;
 
 /// Maximum size in bytes of a record that several neighbouring ranges are merged into. If one of
 /// the ranges turns out to be wrong, at most this many bytes are sent again.
 const RECORD_BYTES: u64 = 64 << 20;
-
-/// A partial file whose storage has lost writes.
-pub(super) struct Doubtful<'a> {
-    /// Final path of the file.
-    pub(super) path: &'a RelPath,
-    /// Name of the partial file.
-    pub(super) name: &'a Name,
-    /// Identity of the partial file.
-    pub(super) id: PartialId,
-    /// Number of the file in the log.
-    pub(super) number: FileNumber,
-}
-
-impl<'a> Doubtful<'a> {
-    pub(super) fn open(open: &'a OpenFile) -> Self {
-        Self {
-            path: &open.path,
-            name: &open.name,
-            id: open.id,
-            number: open.number,
-        }
-    }
-
-    /// `id` is the present identity: the device number in the log may be of an earlier boot.
-    pub(super) const fn logged(path: &'a RelPath, logged: &'a LoggedFile, id: PartialId) -> Self {
-        Self {
-            path,
-            name: &logged.partial.name,
-            id,
-            number: logged.number,
-        }
-    }
-}
 
 /// State of a partial file that an earlier run began.
 pub(super) struct Kept {
@@ -92,45 +59,6 @@ impl Copied {
 }
 
 impl Space {
-    /// Records in the log that the storage has lost writes to a partial file. `lost` is the error
-    /// that reported the loss. If the log cannot be written either, removes the partial file, so
-    /// that no later run continues the file: the system reports a loss only once, and new writes to
-    /// the lost ranges may be lost without another error. A full storage is not such a loss.
-    ///
-    /// # Errors
-    /// Errors of the log, and of the lease.
-    pub(super) fn note_doubtful(&self, file: &Doubtful<'_>, lost: ErrorKind) -> Result<()> {
-        self.check_lease()?;
-        let mut destination = self.destination()?;
-        self.note_doubtful_in(&mut destination, file, lost)
-    }
-
-    /// Does the same as [`Self::note_doubtful`], for a caller that has locked the destination.
-    pub(super) fn note_doubtful_in(
-        &self,
-        destination: &mut Destination,
-        file: &Doubtful<'_>,
-        lost: ErrorKind,
-    ) -> Result<()> {
-        let noted = destination.log.file_doubtful(file.number);
-        let noted = noted.and_then(|()| self.commit(destination));
-        noted.inspect_err(|_| self.remove_doubtful(file.path, file.name, file.id, lost))
-    }
-
-    /// Removes a partial file whose loss of writes cannot be recorded. Ignores errors: the next run
-    /// then relies on its own sync and read-back.
-    pub(super) fn remove_doubtful(
-        &self,
-        path: &RelPath,
-        name: &Name,
-        id: PartialId,
-        lost: ErrorKind,
-    ) {
-        if lost != ErrorKind::NoSpace && self.check_lease().is_ok() {
-            let _ = self.noting(path, self.store.discard(path, name, Some(id)));
-        }
-    }
-
     /// Continues the partial file that the log names.
     ///
     /// # Errors
@@ -155,10 +83,19 @@ impl Space {
         let partial = self.store.begin(path, key.size, &request)?;
         // The system reports lost writes to the first sync after the loss, and never again. This
         // sync finds a loss that no earlier run has seen.
-        let synced = partial.sync();
+        let synced = if logged.is_doubtful {
+            Ok(())
+        } else {
+            partial.sync()
+        };
         if let Err(error) = &synced {
-            let file = Doubtful::logged(path, logged, partial.id());
-            self.note_doubtful(&file, error.kind)?;
+            let file = Doubtful {
+                path,
+                name: &logged.partial.name,
+                id: partial.id(),
+                number: logged.number,
+            };
+            self.mark_doubtful(&[file], error)?;
         }
         let is_doubtful = logged.is_doubtful || synced.is_err();
         if !self.destination()?.log.header().form.has_sums {

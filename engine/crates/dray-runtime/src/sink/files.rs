@@ -4,7 +4,6 @@
 use crate::sink::asked::Asked;
 use crate::sink::begin_records::BeginRecords;
 use crate::sink::commits::Commits;
-use crate::sink::continued::Doubtful;
 use crate::sink::destination::Destination;
 use crate::sink::folders::Folders;
 use crate::sink::handles::Handles;
@@ -19,7 +18,7 @@ use crate::sink::touched::Touched;
 use dray_core::lock::LockExt;
 use dray_core::maps::{HashMap, HashSet};
 use dray_core::options::{Durability, Options};
-use dray_core::{ByteRange, End, Error, ErrorKind, Metadata, Name, RelPath, Result, Status, Sums};
+use dray_core::{ByteRange, End, Error, ErrorKind, Metadata, Name, RelPath, Result, Sums};
 use dray_link::extent::Extent;
 use dray_link::open_file::OpenFile;
 use dray_log::{Ending, FileNumber, ObjectLog};
@@ -212,18 +211,6 @@ impl Space {
     pub(super) fn write_at(&self, open: &Arc<OpenFile>, offset: u64, bytes: &[u8]) -> Result<()> {
         let written = self.handles.of(open)?.write_at(offset, bytes);
         self.noted(open, written)
-    }
-
-    /// Marks the file as doubtful if the error may concern an earlier write. Further writes to a
-    /// doubtful file do not count.
-    fn noted<T>(&self, open: &OpenFile, written: Result<T>) -> Result<T> {
-        if let Err(error) = &written
-            && error.status == Status::Exhausted
-        {
-            // The file fails with the error of the write.
-            let _ = self.note_doubtful(&Doubtful::open(open), error.kind);
-        }
-        written
     }
 
     /// Fills a part of a prepared file by sharing blocks with the source file. Returns `false` if

@@ -1,10 +1,9 @@
 //! Inspects or makes entries before their data is sent. Makes folders and links. For a file,
 //! reports the existing entry and the record in the log.
 
-use crate::sink::continued::Doubtful;
 use crate::sink::files::{Space, folder_of, how, unless};
 use crate::sink::folders::remember;
-use crate::sink::probe::{self, id_of};
+use crate::sink::probe;
 use dray_core::lock::LockExt;
 use dray_core::options::Overwrite;
 use dray_core::{ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result};
@@ -167,10 +166,7 @@ impl Space {
                 // Mark the old partial file as doubtful. Its ranges are then copied to a new
                 // partial file before the first write.
                 Err(error) => {
-                    let found = probe::found_partial(store, path, &file)?;
-                    let id = found.as_ref().map_or(probe::logged_id(&file), id_of);
-                    let file = Doubtful::logged(path, &file, id);
-                    self.note_doubtful_in(destination, &file, error.kind)?;
+                    self.mark_logged_as_doubtful(destination, path, &file, &error)?;
                 }
             }
         }

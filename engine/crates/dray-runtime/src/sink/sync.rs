@@ -1,6 +1,6 @@
 //! Makes a sync group durable: maps the machine's items to the files and folders to sync.
 
-use crate::sink::continued::Doubtful;
+use crate::sink::doubtful::Doubtful;
 use crate::sink::files::{Space, folder_of};
 use dray_core::lock::LockExt;
 use dray_core::maps::HashSet;
@@ -59,12 +59,13 @@ impl Space {
         let results = self.sync_items(group, items).inspect_err(|error| {
             // The operating system reports a lost write only once, and the error does not name the
             // file. So every file of the group is doubtful.
-            for item in items {
-                if let SyncPath::Partial(open) = item {
-                    // The session ends with the error of the sync.
-                    let _ = self.note_doubtful(&Doubtful::open(open), error.kind);
-                }
-            }
+            let partial = items.iter().filter_map(|item| match item {
+                SyncPath::Partial(open) => Some(Doubtful::from(open.as_ref())),
+                _ => None,
+            });
+            let files: Vec<_> = partial.collect();
+            // The session ends with the error of the sync.
+            let _ = self.mark_doubtful(&files, error);
         })?;
         let Results {
             files: mut failed,

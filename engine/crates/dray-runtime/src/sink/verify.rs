@@ -1,7 +1,7 @@
 //! Compares bytes on the storage with the bytes that were written: whole files (`--verify`), and
 //! ranges of a partial file of an earlier run.
 
-use crate::sink::continued::Doubtful;
+use crate::sink::doubtful::Doubtful;
 use crate::sink::files::{Space, folder_of, no_partial};
 use dray_core::{ByteRange, End, Error, ErrorKind, Name, RelPath, Result, SummedRanges, Sums};
 use dray_link::open_file::OpenFile;
@@ -56,26 +56,26 @@ impl Space {
                 Ok(found) if found == sums => {}
                 Err(error) if error.kind != ErrorKind::ShortRead => return Err(error),
                 _ => {
-                    // The session ends with the error below.
-                    let _ = self.note_doubtful(&Doubtful::open(open), ErrorKind::ChecksumMismatch);
-                    return Err(Error::new(
-                        ErrorKind::ChecksumMismatch,
-                        End::Sink,
-                        "read back the written data",
-                    )
-                    .file(&open.path)
-                    .cause(format!(
-                        "bytes {} to {} were synced, but the storage does not contain them",
-                        range.offset,
-                        range.end()
-                    ))
-                    .remedy(
-                        "check the storage, then run the same command to send the missing \
-                        bytes again",
-                    ));
+                    let error = lost(&open.path, range);
+                    // The session ends with the error of the read-back.
+                    let _ = self.mark_doubtful(&[Doubtful::from(open.as_ref())], &error);
+                    return Err(error);
                 }
             }
         }
         Ok(())
     }
+}
+
+/// Returns the error of a range that the storage has lost after a sync.
+fn lost(path: &RelPath, range: ByteRange) -> Error {
+    let operation = "read back the written data";
+    Error::new(ErrorKind::ChecksumMismatch, End::Sink, operation)
+        .file(path)
+        .cause(format!(
+            "bytes {} to {} were synced, but the storage does not contain them",
+            range.offset,
+            range.end()
+        ))
+        .remedy("check the storage, then run the same command to send the missing bytes again")
 }

@@ -156,12 +156,15 @@ impl SinkHost {
         let place = beside(path, &file.partial.name)?;
         let inode = self.found(&place).ok_or_else(gone)?.inode;
         let now = self.disk.borrow().now();
-        let synced = self.disk.borrow_mut().sync(inode, now);
+        let synced = match file.is_doubtful {
+            true => Ok(()),
+            false => self.disk.borrow_mut().sync(inode, now),
+        };
         let believes = self.mutant == Some(Mutant::BelievesASyncAfterAFailedOne);
         let is_doubtful = !believes && (file.is_doubtful || synced.is_err());
-        if is_doubtful {
-            self.note_doubtful((&place, inode), file.number)?;
-        } else if self.must_sync.remove(path) {
+        if !believes && synced.is_err() {
+            self.mark_doubtful(&[(place.clone(), inode, file.number)])?;
+        } else if !is_doubtful && self.must_sync.remove(path) {
             self.log()?.file_synced(file.number)?;
         }
         let trusts = believes
@@ -185,27 +188,29 @@ impl SinkHost {
         found.is_some_and(|bytes| Sums::of(bytes) == sums)
     }
 
-    /// Records in the log that a write or a sync of a partial file has failed. If the log cannot be
-    /// written either, removes the partial file.
+    /// Marks partial files as doubtful in the log. Removes the files if the log does not take the
+    /// marks.
     ///
     /// # Errors
-    /// Errors of the log, and of the lease.
-    pub fn note_doubtful(
-        &mut self,
-        (place, inode): (&RelPath, u64),
-        number: FileNumber,
-    ) -> Result<()> {
+    /// Errors of the lease, and of a log without all marks.
+    pub fn mark_doubtful(&mut self, partials: &[(RelPath, u64, FileNumber)]) -> Result<()> {
         self.check_lease()?;
         let Some(log) = &mut self.log else {
             return Ok(());
         };
-        let noted = log.file_doubtful(number).and_then(|()| log.commit());
-        let is_there = |found: FoundPartial| found.inode == inode;
-        if noted.is_err() && self.found(place).is_some_and(is_there) {
-            // Ignore errors, as the program does.
-            let _ = self.disk.borrow_mut().remove_name(place);
+        let numbers: Vec<FileNumber> = partials.iter().map(|(.., number)| *number).collect();
+        let marked = log.mark_doubtful(&numbers);
+        for (place, inode, _) in partials {
+            let is_there = |found: FoundPartial| found.inode == *inode;
+            if marked.is_err()
+                && self.check_lease().is_ok()
+                && self.found(place).is_some_and(is_there)
+            {
+                // Ignore errors, as the program does.
+                let _ = self.disk.borrow_mut().remove_name(place);
+            }
         }
-        noted
+        marked
     }
 
     /// Records that the sync of a group failed. Its partial files are doubtful from then on.
@@ -213,13 +218,13 @@ impl SinkHost {
         if self.mutant == Some(Mutant::BelievesASyncAfterAFailedOne) {
             return;
         }
-        for item in items {
-            if let SyncItem::Partial(index) = item
-                && let Some(partial) = self.partials.get(index).cloned()
-            {
-                let _ = self.note_doubtful((&partial.place, partial.inode), partial.number);
-            }
-        }
+        let partials = items.iter().filter_map(|item| match item {
+            SyncItem::Partial(index) => self.partials.get(index).map(Partial::doubtful),
+            _ => None,
+        });
+        let partials: Vec<_> = partials.collect();
+        // The session ends with the error of the sync.
+        let _ = self.mark_doubtful(&partials);
     }
 
     /// Checks that the disk contains the ranges that this run wrote to an earlier run's partial
@@ -241,7 +246,8 @@ impl SinkHost {
         if believes || stored.all(|(range, sums)| self.is_stored(partial.inode, range, sums)) {
             return Ok(());
         }
-        let _ = self.note_doubtful((&partial.place, partial.inode), partial.number);
+        // The session ends with the error of the read-back.
+        let _ = self.mark_doubtful(&[partial.doubtful()]);
         Err(wrong(
             ErrorKind::ChecksumMismatch,
             "read back what was written",
