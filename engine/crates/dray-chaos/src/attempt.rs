@@ -102,8 +102,15 @@ impl Attempt {
         self.continues = Some(Instant::now() + duration);
     }
 
-    /// Steps the clock of the process. Returns false if the clock of the process cannot step.
-    pub(crate) fn step_clock(&self, clock: &mut Clock, by_ms: i64) -> bool {
+    /// Steps the clock of the process.
+    ///
+    /// # Errors
+    /// The reason if the clock cannot step.
+    pub(crate) fn step_clock(
+        &self,
+        clock: &mut Clock,
+        by_ms: i64,
+    ) -> std::result::Result<(), String> {
         clock.step(by_ms, &self.children.group(self.child))
     }
 

@@ -6,7 +6,7 @@
 //! killed too: a program whose wrapper has ended must not outlive the run.
 
 use crate::agent::SOCKET_VARIABLE;
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::hub::Hub;
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
@@ -41,7 +41,7 @@ pub(crate) struct Output {
     pub(crate) log: PathBuf,
     /// Socket from which the process gets storage faults.
     pub(crate) socket: Option<PathBuf>,
-    /// Variables with which the clock of the process can step.
+    /// Environment variables that load libfaketime.
     pub(crate) clock: Vec<(&'static str, OsString)>,
 }
 
@@ -62,7 +62,7 @@ impl Output {
         Self { socket, ..self }
     }
 
-    /// Lets the clock of the process step.
+    /// Loads libfaketime into the process, so that its clock can step.
     pub(crate) fn with_clock(self, clock: Option<&Clock>) -> Self {
         let clock = clock.map_or_else(Vec::new, Clock::variables);
         Self { clock, ..self }
@@ -110,8 +110,13 @@ impl Children {
             .stdout(out)
             .stderr(log)
             .env_remove(SOCKET_VARIABLE)
-            .envs(output.clock.iter().map(|(name, value)| (name, value)))
             .process_group(0);
+        if !output.clock.is_empty() {
+            for name in clock::OTHER_VARIABLES {
+                command.env_remove(name);
+            }
+            command.envs(output.clock.iter().map(|(name, value)| (name, value)));
+        }
         if let Some(socket) = &output.socket {
             command.env(SOCKET_VARIABLE, socket);
         }

@@ -276,14 +276,15 @@ impl Endpoint {
         }
     }
 
-    /// Steps the clock of the process. Returns false if the clock of the process cannot step.
-    pub(crate) fn step_clock(&mut self, by_ms: i64) -> bool {
-        let State::Running(child) = self.state else {
-            return false;
-        };
-        let processes = self.children.group(child);
-        let clock = self.clock.as_mut();
-        clock.is_some_and(|clock| clock.step(by_ms, &processes))
+    /// Steps the clock of the process.
+    ///
+    /// # Errors
+    /// The reason if the clock cannot step.
+    pub(crate) fn step_clock(&mut self, by_ms: i64) -> std::result::Result<(), String> {
+        match (&mut self.clock, &self.state) {
+            (Some(clock), State::Running(child)) => clock.step(by_ms, &self.children.group(*child)),
+            _ => Err("the endpoint does not run".to_owned()),
+        }
     }
 
     /// Returns true if the process could not be started again.

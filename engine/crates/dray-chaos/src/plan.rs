@@ -268,7 +268,7 @@ impl fmt::Display for Fault {
                 write!(f, " (restart after {:.1}s)", seconds(restart_after))
             }
             Self::Stop { duration } => write!(f, " for {:.1}s", seconds(duration)),
-            Self::ClockStep { step_ms } => write!(f, " by {:+.1}s", *step_ms as f64 / 1000.0),
+            Self::ClockStep { step_ms } => write!(f, " by {:+.3}s", *step_ms as f64 / 1000.0),
             Self::Cut => Ok(()),
             Self::Delay {
                 duration,

@@ -16,7 +16,7 @@ use crate::watch::Watch;
 use dray_core::{End, Error, ErrorKind, Result};
 use faults::FaultState;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Interval between two looks at the processes and the progress.
 const TICK: Duration = Duration::from_millis(10);
@@ -68,7 +68,7 @@ pub fn run(plan: &Plan, options: &RunOptions, observer: &dyn Observer) -> Result
         plan,
         schedule: &schedule,
     });
-    let began = Instant::now();
+    let (began, began_at) = (Instant::now(), SystemTime::now());
     let source = tree::describe(&plan.copy.source)?;
     if tree::size_bytes(&source) == 0 {
         let words = plan.copy.source.display().to_string();
@@ -124,6 +124,9 @@ pub fn run(plan: &Plan, options: &RunOptions, observer: &dyn Observer) -> Result
         await_removed_logs(&plan.copy.destination);
     }
     options.children.kill_all();
+    if has_steps {
+        clock::remove_shared_memory(began_at);
+    }
     for hub in run.hubs() {
         hub.drain();
     }

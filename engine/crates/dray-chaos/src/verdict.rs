@@ -138,6 +138,8 @@ pub struct FaultReport {
     pub words: String,
     /// Number of injections. Zero: the fault was not injected.
     pub injections: u32,
+    /// Reason why the target could not get the fault, if the reason is known.
+    pub refusal: Option<String>,
     /// Attempt in which the fault began.
     pub attempt: Option<u32>,
     /// Seconds from the start of the first attempt to the begin of the fault.
@@ -207,9 +209,8 @@ fn breaks(fault: &Fault, hits: u32) -> u64 {
     match fault {
         // A delay breaks at most the sessions whose timeout it exceeds.
         Fault::Delay { .. } => u64::from(hits.min(1)),
-        // The system may always write less than requested, and no transfer depends on the real-time
-        // clock. So the session continues.
-        Fault::ShortWrite(_) | Fault::ClockStep { .. } => 0,
+        // The system may always write less than requested, so the session continues.
+        Fault::ShortWrite(_) => 0,
         _ => u64::from(hits),
     }
 }

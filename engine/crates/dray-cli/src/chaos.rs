@@ -266,9 +266,13 @@ fn verdict_lines(verdict: &Verdict) -> Vec<String> {
     );
     let missed: Vec<String> = (verdict.missed())
         .map(|fault| {
+            let refusal = fault.refusal.as_ref();
             format!(
-                "fault {} at {} ({}) was not injected",
-                fault.number, fault.at, fault.words
+                "fault {} at {} ({}) was not injected{}",
+                fault.number,
+                fault.at,
+                fault.words,
+                refusal.map_or_else(String::new, |refusal| format!(": {refusal}"))
             )
         })
         .collect();

@@ -212,7 +212,10 @@ impl Reader<'_> {
     fn clock_library(&self, given: Option<Spanned<PathBuf>>) -> Result<Option<PathBuf>> {
         match given {
             Some(path) if !path.get_ref().is_absolute() => {
-                let cause = format!("{:?} is not an absolute path", path.get_ref());
+                let cause = format!(
+                    "`clock_library` must be an absolute path, but it is {:?}",
+                    path.get_ref()
+                );
                 Err(self.refuse(Some(&path.span()), cause))
             }
             given => Ok(given.map(Spanned::into_inner)),
@@ -444,7 +447,10 @@ impl Reader<'_> {
         let length = duration(length).map_err(|cause| self.refuse(Some(&text.span()), cause))?;
         match i64::try_from(length.as_millis()) {
             Ok(length) if length > 0 => Ok(sign * length),
-            _ => Err(self.refuse(Some(&text.span()), "`step` must be at least 1ms")),
+            _ => Err(self.refuse(
+                Some(&text.span()),
+                "the length of `step` must be at least 1ms",
+            )),
         }
     }
 

@@ -197,7 +197,7 @@ fn each_mistake_of_a_clock_step_names_its_line() {
         (
             format!("clock_library = \"lib.so\"\n{}", step("1h")),
             1,
-            "not an absolute path",
+            "`clock_library` must be an absolute path",
         ),
     ]);
 }

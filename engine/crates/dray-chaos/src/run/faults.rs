@@ -14,6 +14,8 @@ use std::time::Instant;
 pub(super) struct FaultState {
     planned: Planned,
     begun: Option<Begun>,
+    /// Reason why the target could not get the fault.
+    refusal: Option<String>,
 }
 
 struct Begun {
@@ -27,6 +29,7 @@ impl FaultState {
         Self {
             planned,
             begun: None,
+            refusal: None,
         }
     }
 
@@ -60,6 +63,7 @@ impl FaultState {
             at: self.planned.at.to_string(),
             words: self.words(plan),
             injections: self.injections(),
+            refusal: (self.refusal.clone()).filter(|_| self.begun.is_none()),
             attempt: self.begun.as_ref().and_then(|begun| begun.attempt),
             seconds: (self.begun.as_ref()).map(|begun| (begun.seconds * 1000.0).round() / 1000.0),
         }
@@ -87,8 +91,13 @@ impl Run<'_> {
                 continue;
             }
             let planned = planned.clone();
-            let Some(injections) = self.inject(&planned, attempt.as_deref_mut()) else {
-                continue;
+            let injections = match self.inject(&planned, attempt.as_deref_mut()) {
+                Ok(Some(injections)) => injections,
+                Ok(None) => continue,
+                Err(refusal) => {
+                    self.faults[index].refusal = Some(refusal);
+                    continue;
+                }
             };
             self.last_fault = Some(Instant::now());
             let seconds = self.began.elapsed().as_secs_f64();
@@ -111,52 +120,55 @@ impl Run<'_> {
         }
     }
 
-    /// Carries out a fault. Returns its counter of injections, or `None` if its target cannot
-    /// get the fault at the moment.
+    /// Carries out a fault. Returns its counter of injections, or `None` if its target does not run
+    /// at the moment.
+    ///
+    /// # Errors
+    /// The reason if a running target cannot get the fault.
     fn inject(
         &mut self,
         planned: &Planned,
         attempt: Option<&mut Attempt>,
-    ) -> Option<Arc<AtomicU32>> {
+    ) -> Result<Option<Arc<AtomicU32>>, String> {
         let once = Arc::new(AtomicU32::new(1));
         let seed = self.options.seed ^ u64::from(planned.number);
         match planned.target {
             Target::Client => {
-                let attempt = attempt.filter(|attempt| attempt.is_up())?;
+                let Some(attempt) = attempt.filter(|attempt| attempt.is_up()) else {
+                    return Ok(None);
+                };
                 match planned.fault {
                     Fault::Kill { .. } => attempt.kill(),
                     Fault::Stop { duration } => attempt.stop(duration),
-                    Fault::ClockStep { step_ms } => {
-                        let clock = self.clock.as_mut()?;
-                        return attempt.step_clock(clock, step_ms).then_some(once);
-                    }
+                    Fault::ClockStep { step_ms } => match &mut self.clock {
+                        Some(clock) => attempt.step_clock(clock, step_ms)?,
+                        None => return Ok(None),
+                    },
                     // The plan refuses the client as the target of faults of connections.
-                    _ => {
-                        let hub = self.hub.as_ref()?;
-                        return hub.begin(planned.number, &planned.fault, seed);
+                    fault => {
+                        let hub = self.hub.as_ref();
+                        return Ok(hub.and_then(|hub| hub.begin(planned.number, &fault, seed)));
                     }
                 }
-                Some(once)
+                Ok(Some(once))
             }
             Target::Endpoint(index) => {
-                let endpoint = self.endpoints.get_mut(index)?;
-                if !endpoint.is_up() {
-                    return None;
-                }
+                let endpoint = self.endpoints.get_mut(index);
+                let Some(endpoint) = endpoint.filter(|endpoint| endpoint.is_up()) else {
+                    return Ok(None);
+                };
                 match planned.fault {
                     Fault::Kill { restart_after } => endpoint.kill(restart_after),
                     Fault::Stop { duration } => endpoint.stop(duration),
-                    Fault::ClockStep { step_ms } => {
-                        return endpoint.step_clock(step_ms).then_some(once);
-                    }
-                    Fault::Cut => return (endpoint.proxy.cut() > 0).then_some(once),
+                    Fault::ClockStep { step_ms } => endpoint.step_clock(step_ms)?,
+                    Fault::Cut => return Ok((endpoint.proxy.cut() > 0).then_some(once)),
                     fault if fault.kind().is_storage() => {
-                        let hub = endpoint.hub.as_ref()?;
-                        return hub.begin(planned.number, &fault, seed);
+                        let hub = endpoint.hub.as_ref();
+                        return Ok(hub.and_then(|hub| hub.begin(planned.number, &fault, seed)));
                     }
-                    fault => return endpoint.proxy.begin(&fault, seed),
+                    fault => return Ok(endpoint.proxy.begin(&fault, seed)),
                 }
-                Some(once)
+                Ok(Some(once))
             }
         }
     }

@@ -71,6 +71,7 @@ fn each_broken_promise_breaks_the_verdict() {
         at: String::new(),
         words: String::new(),
         injections,
+        refusal: None,
         attempt: None,
         seconds: None,
     };
