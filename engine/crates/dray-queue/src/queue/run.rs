@@ -20,8 +20,8 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Selects the earliest time of the next try of a waiting transfer. Without the name of the index,
-/// SQLite would read all waiting transfers.
+/// Selects the earliest `next_try_at` of all waiting transfers. Without `INDEXED BY`, SQLite would
+/// choose another index and read all waiting transfers.
 pub(super) const NEXT_TRY: &str = "SELECT min(next_try_at)
     FROM transfers INDEXED BY transfers_next_try WHERE state = 'waiting'";
 
@@ -276,7 +276,7 @@ impl Queue {
     }
 
     fn queue_due(&self, now: Timestamp) -> Result<usize> {
-        let statement = format!("{SELECT} WHERE {IS_DUE}");
+        let statement = format!("{SELECT} WHERE {IS_DUE} ORDER BY t.seq");
         let found = self.read(|connection| rows(connection, &statement, [now.as_ms()]))?;
         if found.is_empty() {
             return Ok(0);
