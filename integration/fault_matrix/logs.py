@@ -19,8 +19,6 @@ from integration.harness import host
 from integration.log import decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from integration.fault_matrix.scene import Scene
 
 GROUP = "log"
@@ -174,8 +172,9 @@ def shown(scene: Scene, folder: Path) -> dict[str, Ranges | None]:
     return result
 
 
-def _newest(paths: Iterable[Path]) -> Path:
-    return max(paths, key=lambda path: path.stat().st_mtime_ns)
+def _newest(logs: dict[Path, bytes]) -> Path:
+    """Return the log that was written last. A part log that was just created is empty."""
+    return max((path for path in logs if logs[path]), key=lambda path: path.stat().st_mtime_ns)
 
 
 def _tear(scene: Scene) -> None:

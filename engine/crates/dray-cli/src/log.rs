@@ -44,8 +44,8 @@ pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
     if arguments.recursive {
         find_below(&arguments.path, &mut found, &mut unreadable)?;
     }
-    for error in &unreadable {
-        crate::output::complain(error);
+    for log in &unreadable {
+        crate::output::complain(&log.error);
     }
     if found.is_empty() && unreadable.is_empty() && !is_json {
         output::result(match arguments.path.exists() {
@@ -80,7 +80,7 @@ pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
     }
     let bad = checked.bad;
     if arguments.json && action != Action::Export {
-        let unreadable: Vec<_> = unreadable.iter().map(crate::report::in_json).collect();
+        let unreadable: Vec<_> = unreadable.iter().map(Unreadable::in_json).collect();
         let mut object = json!({"logs": logs, "unreadable": unreadable});
         if action == Action::Verify {
             object["mismatches"] = json!(bad);
@@ -130,10 +130,33 @@ struct FoundLog {
     wanted: RelPath,
 }
 
+/// A log that cannot be read, or a folder that cannot be searched for logs.
+struct Unreadable {
+    /// Path of the log; `None` for a folder.
+    path: Option<PathBuf>,
+    error: Error,
+}
+
+impl Unreadable {
+    fn new(top: &Path, name: &Name, error: Error) -> Self {
+        let folder = top.join(OsStr::from_bytes(layout::LOG_FOLDER));
+        Self {
+            path: Some(folder.join(OsStr::from_bytes(name.as_bytes()))),
+            error,
+        }
+    }
+
+    fn in_json(&self) -> Value {
+        let mut object = crate::report::in_json(&self.error);
+        object["path"] = json!(self.path.as_deref().map(shown));
+        object
+    }
+}
+
 /// Finds the logs for `path`, which is the path of a log or of a destination. For a destination,
 /// reads the logs in the destination and in all folders above the destination. The second list of
 /// the result contains an error for each log that cannot be read.
-fn find(path: &Path) -> Result<(Vec<FoundLog>, Vec<Error>)> {
+fn find(path: &Path) -> Result<(Vec<FoundLog>, Vec<Unreadable>)> {
     let path = own_path(path.as_os_str())?;
     let path = Path::new(&*path);
     let words = shown(path);
@@ -148,7 +171,7 @@ fn find(path: &Path) -> Result<(Vec<FoundLog>, Vec<Error>)> {
         let name = Name::new(name.as_bytes())?;
         return Ok(match read(top, &name, RelPath::root()) {
             Ok(found) => (found.into_iter().collect(), Vec::new()),
-            Err(error) => (Vec::new(), vec![error]),
+            Err(error) => (Vec::new(), vec![Unreadable::new(top, &name, error)]),
         });
     }
     // The path of a copied file may not exist yet, but its folder does.
@@ -170,7 +193,7 @@ fn find(path: &Path) -> Result<(Vec<FoundLog>, Vec<Error>)> {
         {
             match read(top, name, wanted.clone()) {
                 Ok(read) => found.extend(read.filter(FoundLog::is_about_it)),
-                Err(error) => unreadable.push(error),
+                Err(error) => unreadable.push(Unreadable::new(top, name, error)),
             }
         }
     }
@@ -188,7 +211,11 @@ fn find(path: &Path) -> Result<(Vec<FoundLog>, Vec<Error>)> {
 
 /// Finds the logs in all folders below the folder `path`. A log is in the destination folder of its
 /// copy, so the log of an earlier copy to a subfolder is in that subfolder.
-fn find_below(path: &Path, found: &mut Vec<FoundLog>, unreadable: &mut Vec<Error>) -> Result<()> {
+fn find_below(
+    path: &Path,
+    found: &mut Vec<FoundLog>,
+    unreadable: &mut Vec<Unreadable>,
+) -> Result<()> {
     let Ok(top) = path.canonicalize() else {
         return Ok(());
     };
@@ -203,7 +230,7 @@ fn find_below(path: &Path, found: &mut Vec<FoundLog>, unreadable: &mut Vec<Error
                 found.path
             }
             sweep::WalkEvent::Unreadable(error) => {
-                unreadable.push(error);
+                unreadable.push(Unreadable { path: None, error });
                 return ControlFlow::Continue(());
             }
             sweep::WalkEvent::Folder
@@ -220,7 +247,7 @@ fn find_below(path: &Path, found: &mut Vec<FoundLog>, unreadable: &mut Vec<Error
         if folder != top {
             match read(folder, &name, RelPath::root()) {
                 Ok(read) => found.extend(read),
-                Err(error) => unreadable.push(error),
+                Err(error) => unreadable.push(Unreadable::new(folder, &name, error)),
             }
         }
         ControlFlow::Continue(())
