@@ -69,7 +69,7 @@ class Watcher(threading.Thread):
                 if stat.S_ISREG(state.st_mode):
                     self._check(path, state)
         except OSError as error:
-            # A test has made the disk fail. Nobody can read wrong content from this disk.
+            # A test has made the disk fail. The next round reads the files that this one has not.
             if error.errno != errno.EIO:
                 raise
 
@@ -77,18 +77,25 @@ class Watcher(threading.Thread):
         key = (path, state.st_ino, state.st_mtime_ns)
         if key in self.seen:
             return
-        self.seen.add(key)
         allowed = self.allowed.get(path)
         if allowed is None:
+            self.seen.add(key)
             self.violations.append(f"{path!r} was never asked for")
             return
         if state.st_size not in {content.size for content in allowed}:
+            self.seen.add(key)
             self.violations.append(f"{path!r} stood there with {state.st_size} bytes")
             return
         try:
             found = tree.hash_file(os.path.join(self.top, path))
         except FileNotFoundError:
             return
+        except OSError as error:
+            # A test has made the disk fail. The file is read again in the next round.
+            if error.errno != errno.EIO:
+                raise
+            return
+        self.seen.add(key)
         if found not in {content.sha256 for content in allowed}:
             self.violations.append(f"{path!r} stood there with wrong content")
 
