@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -108,12 +109,14 @@ def difference(one: Set, sink: Path) -> str:
 
 def arrived(sink: Path) -> int:
     """Return the bytes of the blocks of all files below a folder."""
-    return sum(
-        entry.stat().st_blocks * 512
-        for folder, _, _ in os.walk(sink)
-        for entry in _entries(folder)
-        if entry.is_file(follow_symlinks=False)
-    )
+    size = 0
+    for folder, _, _ in os.walk(sink):
+        for entry in _entries(folder):
+            # A running program may have renamed or removed the file.
+            with contextlib.suppress(FileNotFoundError):
+                if entry.is_file(follow_symlinks=False):
+                    size += entry.stat().st_blocks * 512
+    return size
 
 
 def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
