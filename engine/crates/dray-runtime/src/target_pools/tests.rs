@@ -109,7 +109,10 @@ fn jobs_behind_one_that_begins_to_wait_are_done_by_others() {
         for job in [99, 100, 101] {
             give(&mut groups, job);
         }
-        assert!(groups.are_held_back() || done.load(Ordering::SeqCst) >= 18);
+        // On a busy host, a second thread may have started and done the other jobs.
+        while !groups.are_held_back() && done.load(Ordering::SeqCst) < 18 {
+            std::thread::yield_now();
+        }
         while done.load(Ordering::SeqCst) < 18 {
             groups.start_more(start).expect("started");
             std::thread::sleep(Duration::from_millis(1));
