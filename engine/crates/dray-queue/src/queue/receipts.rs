@@ -365,8 +365,11 @@ impl Queue {
     /// `NotFound` if the transfer does not exist, or belongs to another owner.
     pub fn receipt_of(&self, caller: &Actor, id: &str) -> Result<ReceiptState> {
         self.read(|connection| {
-            let row = Row::find(connection, id)?.filter(|row| caller.sees(&row.owner));
-            let row = row.ok_or_else(|| not_found(id))?;
+            let find = || {
+                let row = Row::find(connection, id)?.filter(|row| caller.sees(&row.owner));
+                row.ok_or_else(|| not_found(id))
+            };
+            let row = find()?;
             if let Some(receipt) = row.receipt {
                 return Ok(ReceiptState::Written(receipt));
             }
@@ -374,9 +377,13 @@ impl Queue {
                 .prepare_cached("SELECT 1 FROM receipts_due WHERE run = ?1")
                 .and_then(|mut statement| statement.exists([row.seq]))
                 .map_err(sql("look up the receipts that are due"))?;
-            Ok(match is_due {
-                true => ReceiptState::Due,
-                false => ReceiptState::Missing,
+            if is_due {
+                return Ok(ReceiptState::Due);
+            }
+            // The receipt may have been written after the first statement.
+            Ok(match find()?.receipt {
+                Some(receipt) => ReceiptState::Written(receipt),
+                None => ReceiptState::Missing,
             })
         })
     }

@@ -270,3 +270,28 @@ fn without_receipts_nothing_is_stored() {
     assert!(due_now(&queue).is_empty());
     assert_eq!(state(&queue, "one"), ReceiptState::Missing);
 }
+
+#[test]
+fn the_receipt_of_an_ended_attempt_is_never_missing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path());
+    for number in 1..=200 {
+        let name = format!("t{number}");
+        ends(&queue, &name);
+        let due = due_now(&queue);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                loop {
+                    match state(&queue, &name) {
+                        ReceiptState::Due => {}
+                        found => return found,
+                    }
+                }
+            });
+            let new = written(due[0].run, number);
+            queue.receipts_written(vec![new.clone()]).expect("written");
+            let found = reader.join().expect("no panic");
+            assert_eq!(found, ReceiptState::Written(new.receipt));
+        });
+    }
+}
