@@ -11,10 +11,12 @@ import json
 import os
 import random
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from integration.fault_matrix.fault import FORMS, Fault
+from integration.fault_matrix.scene import END_SECONDS
 from integration.harness import host
 from integration.log import decoder
 
@@ -27,6 +29,10 @@ TAIL_BYTES = 128
 #: Number of bits that are flipped, one at a time, in the logs of a cell.
 FLIPS = 48
 COMMAND_SECONDS = 120
+#: Kinds of errors with which a sink refuses a log.
+REFUSALS = {"log_damaged", "log_version"}
+#: Maximum seconds between the start of a session and the refusal of its log (estimated).
+REFUSAL_SECONDS = 2.0
 Ranges = dict[str, list[tuple[int, int]]]
 
 
@@ -212,14 +218,33 @@ def _with_flip(data: bytes, bit: int) -> bytes:
     return bytes(changed)
 
 
+def _await_verdict_on_log(scene: Scene) -> dict[str, Any]:
+    """Start the client. Return its answer when the sink has accepted or refused the log.
+
+    :raises AssertionError: after ``END_SECONDS``.
+    """
+    known = len(scene.answers())
+    scene.start_client()
+    began = inactive = time.monotonic()
+    while True:
+        answer = next(iter(scene.answers()[known:][-1:]), None)
+        if answer is None or answer["state"] != "active":
+            inactive = time.monotonic()
+        if answer is not None and (
+            answer["state"] in ("done", "failed")
+            or REFUSALS & set(answer["kinds"])
+            # A transfer is active for a moment before the sink reads its log.
+            or time.monotonic() - inactive > REFUSAL_SECONDS
+        ):
+            return answer
+        assert time.monotonic() - began < END_SECONDS, scene.words()
+        time.sleep(0.05)
+
+
 def _remove_if_refused(scene: Scene) -> None:
     """Remove the logs, as the message says, if the sink refuses to read the damaged log."""
-    scene.start_client()
-    answer = scene.await_answer(
-        "about the log",
-        lambda each: each["state"] in ("active", "done", "failed") or bool(each["kinds"]),
-    )
-    if not {"log_damaged", "log_version"} & set(answer["kinds"]):
+    answer = _await_verdict_on_log(scene)
+    if not REFUSALS & set(answer["kinds"]):
         return
     if not any("remove" in line for line in answer["words"]):
         scene.seen.found.append(f"the refusal names no remedy: {answer['words']}")
