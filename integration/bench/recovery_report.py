@@ -167,22 +167,26 @@ def space(kept: Kept) -> list[str]:
 
 
 def compaction(kept: Kept) -> list[str]:
-    """Return the table of the logs that a compaction wrote."""
+    """Return the table of the largest log that a compaction wrote in each copy, as medians."""
+    by_form: dict[tuple[str, str, int], list[Sample]] = {}
+    for each in [*kept.good("space"), *kept.good("overhead")]:
+        if each.values.get("compacted_objects"):
+            by_form.setdefault((each.key.set, each.key.case, each.key.files), []).append(each)
     rows = [
         [
-            f"`{each.key.case}`",
-            each.key.set,
-            f"{each.values['compacted_bytes'] / 1024:.1f}",
-            f"{each.values['compacted_objects']:.0f}",
-            f"{each.values['compacted_bits']:.1f}",
+            f"`{case}`",
+            f"{name}, {files} files",
+            f"{len(samples)}",
+            f"{median_of(samples, 'compacted_bytes') / 1024:.1f}",
+            f"{median_of(samples, 'compacted_objects'):.0f}",
+            f"{median_of(samples, 'compacted_bits'):.1f}",
         ]
-        for each in [*kept.good("space"), *kept.good("overhead")]
-        if each.values.get("compacted_objects")
+        for (name, case, files), samples in sorted(by_form.items())
     ]
-    head = ["log", "set", "KiB", "objects of unfinished files", "bits per object"]
+    head = ["log", "set", "copies", "KiB", "objects of unfinished files", "bits per object"]
     if not rows:
         return ["", "No log of these runs was long enough for a compaction."]
-    return ["", *table(head, sorted(map(list, {tuple(row) for row in rows})))]
+    return ["", *table(head, rows)]
 
 
 # --- threads --------------------------------------------------------------------------------------
