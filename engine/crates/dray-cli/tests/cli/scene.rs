@@ -121,11 +121,21 @@ impl Scene {
         found
     }
 
-    /// Returns true if a folder has no partial files, logs or other files of dray.
+    /// Returns true if a folder has no partial files, logs or other files of dray. A program may
+    /// remove files meanwhile.
     pub(crate) fn is_clean(&self, top: &str) -> bool {
-        let tree = self.tree(top);
-        let mut names = tree.keys().filter_map(|path| path.file_name());
-        !names.any(|name| name.as_encoded_bytes().starts_with(b".dray-"))
+        let mut folders = vec![self.path(top)];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+                if entry.file_name().as_encoded_bytes().starts_with(b".dray-") {
+                    return false;
+                }
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    folders.push(entry.path());
+                }
+            }
+        }
+        true
     }
 }
 
