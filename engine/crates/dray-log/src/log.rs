@@ -46,7 +46,8 @@ pub trait ObjectLog {
 
     /// Records that a write or a sync of the partial file failed. Earlier ranges still count, but
     /// no more ranges may be recorded with this number. A resume copies the earlier ranges to
-    /// another partial file.
+    /// another partial file. The next commit writes this mark. After a loss, use
+    /// [`ObjectLog::mark_doubtful`] instead, which writes the marks immediately.
     ///
     /// # Errors
     /// [`dray_core::ErrorKind::Internal`] if the number is unknown.

@@ -9,7 +9,7 @@ use dray_log::{MemoryFile, recover};
 use dray_runtime::local;
 use dray_session::Outcome;
 use dray_store::wrap::{Around, Call, Hook, Operation};
-use dray_store::{PosixOptions, PosixStore};
+use dray_store::{PosixOptions, PosixStore, Store};
 use local_common::{Notes, bytes, options, sink_setup_of, sink_store, source_setup};
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -127,6 +127,15 @@ impl Hook for LosesRecorded {
     }
 }
 
+/// Copies `from` to a store, with a sync group of three objects.
+fn run_in_small_groups(from: &Path, store: Arc<dyn Store>, options: &Options) -> Outcome {
+    let mut sink = sink_setup_of(store, options, &[]).expect("a destination");
+    sink.machine.sync_group_bytes = 3 * options.object_bytes;
+    let source = source_setup(from, options);
+    let ends = local::run(source, sink, &Notes::default(), |_| {}).expect("started");
+    ends.sink.0
+}
+
 #[test]
 fn without_syncs_no_recorded_range_counts_after_a_lost_write() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -139,15 +148,9 @@ fn without_syncs_no_recorded_range_counts_after_a_lost_write() {
         resume: ResumeMode::Trust,
         ..options()
     };
-    let run = |store| {
-        let mut sink = sink_setup_of(store, &options, &[]).expect("a destination");
-        sink.machine.sync_group_bytes = 3 * options.object_bytes;
-        let source = source_setup(&from, &options);
-        let ends = local::run(source, sink, &Notes::default(), |_| {}).expect("started");
-        match ends.sink.0 {
-            Outcome::Done(totals) => totals,
-            other => panic!("{other:?}"),
-        }
+    let run = |store| match run_in_small_groups(&from, store, &options) {
+        Outcome::Done(totals) => totals,
+        other => panic!("{other:?}"),
     };
     let is_done = Arc::new(AtomicBool::new(false));
     let hook = LosesRecorded {
@@ -209,13 +212,7 @@ fn partials_after(error: ErrorKind, of_log: &'static [Operation]) -> usize {
         durability: Durability::Object,
         ..options()
     };
-    let run = |store| {
-        let mut sink = sink_setup_of(store, &options, &[]).expect("a destination");
-        sink.machine.sync_group_bytes = 3 * options.object_bytes;
-        let source = source_setup(&from, &options);
-        let ends = local::run(source, sink, &Notes::default(), |_| {}).expect("started");
-        ends.sink.0
-    };
+    let run = |store| run_in_small_groups(&from, store, &options);
     let hook = FailsSyncAndLog {
         to: to.clone(),
         of_log,

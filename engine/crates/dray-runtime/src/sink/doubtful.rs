@@ -112,13 +112,16 @@ impl Space {
         let removed = self.store.discard(file.path, file.name, Some(file.id));
         if self.noting(file.path, removed).is_ok() {
             let operation = "record that the storage has lost written data";
+            let done = "the partial file was removed, so that no run continues it";
+            // Not every error of a log has a cause.
+            let cause = match of_log.cause.is_empty() {
+                true => done.to_owned(),
+                false => format!("{}; {done}", of_log.cause),
+            };
             self.tell(
                 Error::new(of_log.kind, End::Sink, operation)
                     .file(file.path)
-                    .cause(format!(
-                        "{}; the partial file was removed, so that no run continues it",
-                        of_log.cause
-                    ))
+                    .cause(cause)
                     .remedy("check the sink's storage; the next run sends the file from its start"),
             );
         }
