@@ -69,7 +69,7 @@ class Watcher(threading.Thread):
                 if stat.S_ISREG(state.st_mode):
                     self._check(path, state)
         except OSError as error:
-            # A test has made the disk fail. The next round reads the files that this one has not.
+            # A test has made the disk fail. The next round checks the files that this one has not.
             if error.errno != errno.EIO:
                 raise
 
@@ -77,27 +77,24 @@ class Watcher(threading.Thread):
         key = (path, state.st_ino, state.st_mtime_ns)
         if key in self.seen:
             return
+        if violation := self._violation(path, state):
+            self.violations.append(f"{path!r} {violation}")
+        # If the file cannot be read, the next round checks it again.
+        self.seen.add(key)
+
+    def _violation(self, path: bytes, state: os.stat_result) -> str:
+        """Return what is wrong with a file, or an empty text."""
         allowed = self.allowed.get(path)
         if allowed is None:
-            self.seen.add(key)
-            self.violations.append(f"{path!r} was never asked for")
-            return
+            return "was never asked for"
         if state.st_size not in {content.size for content in allowed}:
-            self.seen.add(key)
-            self.violations.append(f"{path!r} stood there with {state.st_size} bytes")
-            return
+            return f"stood there with {state.st_size} bytes"
         try:
             found = tree.hash_file(os.path.join(self.top, path))
         except FileNotFoundError:
-            return
-        except OSError as error:
-            # A test has made the disk fail. The file is read again in the next round.
-            if error.errno != errno.EIO:
-                raise
-            return
-        self.seen.add(key)
-        if found not in {content.sha256 for content in allowed}:
-            self.violations.append(f"{path!r} stood there with wrong content")
+            return ""
+        is_wrong = found not in {content.sha256 for content in allowed}
+        return "stood there with wrong content" if is_wrong else ""
 
     def __enter__(self) -> Watcher:
         """Start watching."""
