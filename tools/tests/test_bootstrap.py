@@ -91,7 +91,9 @@ class Host:
 
     def complete(self) -> None:
         self.rust("99.1.0")
-        for name in ("c++", "rsync", "strace", "openssl", "valgrind", "xrootd", "xrdcp"):
+        for name in ("c++", "rsync", "strace", "faketime", "openssl", "valgrind"):
+            self.program(name, "exit 0")
+        for name in ("xrootd", "xrdcp"):
             self.program(name, "exit 0")
         for name in ("gfal-copy", "curl", "iperf3", "ceph-mon", "ceph-mgr", "ceph-osd", "rados"):
             self.program(name, "exit 0")
@@ -184,6 +186,7 @@ def test_a_bare_host_gets_one_list_of_all_packages(host: Host) -> None:
         "g++",
         "rsync",
         "strace",
+        "faketime",
         "openssl",
         "valgrind",
         "xfsprogs",
