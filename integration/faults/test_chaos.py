@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import signal
 import socket
@@ -96,6 +97,17 @@ def test_clocks_step_and_the_copy_continues(bench: Bench) -> None:
     jumps = [after - before for before, after in itertools.pairwise(read)]
     # The clock of a program stays stepped after the restart.
     assert [round(jump / 3600) for jump in jumps if abs(jump) > 1800] == [1, -3]
+
+
+@pytest.mark.skipif(shutil.which("faketime") is None, reason="libfaketime is not installed")
+def test_a_program_without_the_library_keeps_its_clock(bench: Bench) -> None:
+    scene = Scene(bench, wrap=("env", "-u", "LD_PRELOAD"))
+    plan = scene.plan({"kind": "clock_step", "target": "end", "at": "20%"})
+    verdict = scene.run(plan).expect(NO_VERDICT).report
+    assert verdict["verdict"] == "unproven"
+    (fault,) = verdict["faults"]
+    assert fault["injections"] == 0
+    assert re.fullmatch(r"process \d+ has not loaded .*/libfaketimeMT\.so\.1", fault["refusal"])
 
 
 def test_a_step_of_a_clock_needs_its_library(bench: Bench) -> None:
