@@ -36,6 +36,8 @@ RESERVE_BYTES = 1 << 30
 #: The machine counts as idle if less than this fraction of one processor is busy.
 QUIET = 0.2
 LOOK_SECONDS = 0.5
+#: Longest time to wait for idle processors between two runs, in seconds.
+SETTLE_SECONDS = 10.0
 IPV4 = Path("/proc/sys/net/ipv4")
 DEFAULT = IPV4 / "tcp_congestion_control"
 ALLOWED = IPV4 / "tcp_allowed_congestion_control"
@@ -253,6 +255,12 @@ def await_quiet(seconds: float) -> None:
         time.sleep(LOOK_SECONDS)
         if account.busy_seconds() - busy < QUIET * LOOK_SECONDS:
             return
+
+
+def settle() -> None:
+    """Wait until the disk and the processors have finished the work of an earlier run."""
+    os.sync()
+    await_quiet(SETTLE_SECONDS)
 
 
 def free_memory() -> int:

@@ -13,6 +13,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
+from integration.bench import machine
 from integration.bench.recovery_data import Kept, Key, Sample, arrived, difference
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def run(
     values: dict[str, float] = {}
     shutil.rmtree(scene.folder, ignore_errors=True)
     scene.folder.mkdir(parents=True)
+    # Otherwise the run shares the disk with the removal of the files of the earlier run.
+    machine.settle()
     mover.open(scene)
     try:
         began = time.monotonic()
