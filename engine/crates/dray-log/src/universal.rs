@@ -50,8 +50,9 @@ pub struct UniversalLog<F> {
     /// chosen does not require a sync.
     must_sync: bool,
     is_given_up: bool,
-    /// True if the log was given up, but ends with whole records, so that marks can follow.
-    takes_marks: bool,
+    /// If the log was given up, but ends with whole records so that marks can follow: the offset of
+    /// the first mark. Otherwise `None`.
+    marks_from: Option<u64>,
     compaction: Schedule,
     parts: Parts,
 }
@@ -89,7 +90,7 @@ impl<F: LogFile> UniversalLog<F> {
             ending: BTreeSet::new(),
             must_sync: false,
             is_given_up: false,
-            takes_marks: false,
+            marks_from: None,
             compaction: Schedule::default(),
         })
     }
@@ -165,7 +166,7 @@ impl<F: LogFile> UniversalLog<F> {
             ending: BTreeSet::new(),
             must_sync: false,
             is_given_up: false,
-            takes_marks: false,
+            marks_from: None,
             compaction: Schedule::default(),
             parts: Parts::found(recovery.parts.keys().copied().collect(), boot_epoch),
         };

@@ -169,6 +169,61 @@ fn a_mark_that_is_not_in_the_log_is_an_error() {
 }
 
 #[test]
+fn a_mark_of_a_file_that_is_not_in_the_log_is_an_error() {
+    // The begin of the second file is cut with the records of the failed sync, or still pending.
+    for (form, failing) in [("universal:ranges", None), ("file:bit8", Some(0))] {
+        let medium = Medium::new();
+        let (mut log, first) = create(&medium, form);
+        let second = log.begin_file(common::begin("y", 2, SIZE)).expect("new");
+        medium.all().failing_sync = Some(failing);
+        log.mark_doubtful(&[first, second])
+            .expect_err("the log does not name the second file");
+        let found = found(&medium);
+        assert!(found.files[&common::path("x")].is_doubtful, "{form}");
+        assert!(!found.files.contains_key(&common::path("y")), "{form}");
+        log.mark_doubtful(&[first]).expect("appended");
+        log.mark_doubtful(&[second]).expect_err("still unknown");
+    }
+}
+
+#[test]
+fn a_mark_that_a_failed_commit_left_pending_follows_with_the_next_mark() {
+    let medium = Medium::new();
+    let (mut log, first) = create(&medium, "file:bit8");
+    let second = log.begin_file(common::begin("y", 2, SIZE)).expect("new");
+    log.commit().expect("no fault");
+    medium.all().is_append_failing = true;
+    log.mark_doubtful(&[second]).expect_err("the append fails");
+    assert!(!found(&medium).files[&common::path("y")].is_doubtful);
+    // The log is given up, because the sync of a part log fails.
+    log.done(first, object(2), Sums::EMPTY).expect("new");
+    medium.all().failing_sync = Some(Some(0));
+    log.mark_doubtful(&[first]).expect("appended");
+    for path in ["x", "y"] {
+        assert!(
+            found(&medium).files[&common::path(path)].is_doubtful,
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn a_log_that_lost_its_marks_takes_no_more_marks() {
+    let medium = Medium::new();
+    let (mut log, number) = create(&medium, "universal:ranges");
+    log.commit().expect("no fault");
+    {
+        let mut all = medium.all();
+        all.failing_sync = Some(None);
+        // The append and the cut succeed. The marks are not appended again.
+        all.lengths_left = Some(2);
+    }
+    log.mark_doubtful(&[number]).expect_err("no mark");
+    medium.all().lengths_left = None;
+    log.mark_doubtful(&[number]).expect_err("no more marks");
+}
+
+#[test]
 fn a_failed_sync_of_a_resumed_part_log_removes_no_durable_record() {
     for form in ["file:bit8", "transaction:char"] {
         let medium = Medium::new();

@@ -8,6 +8,7 @@ use crate::file::LogFile;
 use crate::log::ObjectLog;
 use crate::record::{FileNumber, Record, Tenure};
 use dray_core::Result;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 impl<F: LogFile> UniversalLog<F> {
@@ -15,42 +16,56 @@ impl<F: LogFile> UniversalLog<F> {
     pub(super) fn mark(&mut self, numbers: &[FileNumber]) -> Result<()> {
         // A file that has ended has no records that a later run could trust.
         let is_live = |number: &&FileNumber| self.files.get(**number).is_some();
-        let numbers: Vec<FileNumber> = numbers.iter().filter(is_live).copied().collect();
-        if self.is_given_up {
-            return self.append_marks(&numbers);
-        }
-        for number in numbers {
-            self.file_doubtful(number)?;
-        }
-        match self.commit() {
-            Err(_) if self.is_given_up => {
-                // If a sync of this log failed, the log already has the marks. If a sync of a part
-                // log failed, the marks are still pending.
-                let mut marks = std::mem::take(&mut self.pending.begins);
-                marks.retain(|record| matches!(record, Record::FileDoubtful(_)));
-                self.append_alone(marks)
+        let numbers: BTreeSet<FileNumber> = numbers.iter().filter(is_live).copied().collect();
+        if !self.is_given_up {
+            for number in &numbers {
+                self.file_doubtful(*number)?;
             }
-            committed => committed,
+            let committed = self.commit();
+            if committed.is_ok() || !self.is_given_up {
+                return committed;
+            }
         }
+        self.mark_after_give_up(numbers)
     }
 
     /// Gives this log up, because a part log was given up. Marks can still follow.
     pub(super) const fn give_up_for_part(&mut self) {
-        self.takes_marks |= !self.is_given_up;
+        if !self.is_given_up {
+            self.marks_from = Some(self.length);
+        }
         self.is_given_up = true;
     }
 
-    /// Appends marks to a log that was given up.
-    fn append_marks(&mut self, numbers: &[FileNumber]) -> Result<()> {
-        let mut marks = Vec::new();
+    /// Marks files in a log that was given up. Also appends the marks that a failed commit has left
+    /// pending. Some marks may then be in the log twice, which does no harm.
+    fn mark_after_give_up(&mut self, numbers: BTreeSet<FileNumber>) -> Result<()> {
+        let pending = self
+            .pending
+            .begins
+            .iter()
+            .filter_map(|record| match record {
+                Record::FileDoubtful(number) => Some(*number),
+                _ => None,
+            });
+        let marks: BTreeSet<FileNumber> = numbers.iter().copied().chain(pending).collect();
+        self.append_marks(marks)?;
         for number in numbers {
-            let file = self.live(*number, "record a failed write in the log")?;
-            // The log already has the marks of files that were doubtful before.
-            if !std::mem::replace(&mut file.is_doubtful, true) {
-                marks.push(Record::FileDoubtful(*number));
+            if !self.is_begun(number) {
+                // Without the record of its begin, the file is unknown to a later run of this log,
+                // and the mark has no meaning.
+                return self.usable();
             }
+            self.live(number, "record a failed write in the log")?
+                .is_doubtful = true;
         }
-        self.append_alone(marks)
+        Ok(())
+    }
+
+    /// Returns true if a log that was given up has the record that begins this file.
+    fn is_begun(&self, number: FileNumber) -> bool {
+        let file = self.files.get(number);
+        file.is_some_and(|(_, file)| self.marks_from.is_some_and(|from| file.counts_from < from))
     }
 
     /// Cuts the log back to its durable bytes, and appends the marks of doubtful files again.
@@ -61,34 +76,39 @@ impl<F: LogFile> UniversalLog<F> {
             return;
         }
         self.length = kept;
-        self.takes_marks = true;
+        self.marks_from = Some(kept);
         let doubtful = self.files.by_number();
         let doubtful = doubtful.filter(|(_, (_, file))| file.is_doubtful);
-        let marks = doubtful.map(|(number, _)| Record::FileDoubtful(number));
+        let marks = doubtful.map(|(number, _)| number).collect();
         // Ignore errors: the writer ends in any case, and reports the error of the sync.
-        let _ = self.append_alone(marks.collect());
+        let _ = self.append_marks(marks);
     }
 
-    /// Appends marks without other records. After an error, the log takes no more marks.
-    fn append_alone(&mut self, marks: Vec<Record>) -> Result<()> {
-        if !self.takes_marks {
+    /// Appends marks without other records. Omits marks of files whose begin is not in the log.
+    /// After an error, the log takes no more marks.
+    fn append_marks(&mut self, mut marks: BTreeSet<FileNumber>) -> Result<()> {
+        if self.marks_from.is_none() {
             return self.usable();
         }
-        if marks.is_empty() {
-            return Ok(());
-        }
+        marks.retain(|number| self.is_begun(*number));
         self.pending = Pending {
-            begins: marks,
+            begins: marks.into_iter().map(Record::FileDoubtful).collect(),
             ..Pending::default()
         };
+        if self.pending.is_empty() {
+            return Ok(());
+        }
         let group = self.encode(false);
         self.pending = Pending::default();
-        let is_ours = self.file.length()? == self.length && holds(&mut self.file, &self.tenure);
+        let is_unchanged = self.file.length().is_ok_and(|length| length == self.length);
+        let is_ours = is_unchanged && holds(&mut self.file, &self.tenure);
         let appended = match is_ours {
             true => self.file.append(&group.bytes),
             false => self.usable(),
         };
-        self.takes_marks = appended.is_ok();
+        if appended.is_err() {
+            self.marks_from = None;
+        }
         self.length += group.bytes.len() as u64;
         appended
     }

@@ -65,6 +65,8 @@ pub(crate) struct Recorded {
     pub(crate) takeover: Option<Vec<u8>>,
     /// True if the next append fails after a part of its bytes.
     pub(crate) is_append_failing: bool,
+    /// Number of calls of `length` that still succeed; `None` for no limit.
+    pub(crate) lengths_left: Option<u64>,
     /// True after another holder has taken the lease.
     pub(crate) is_lease_lost: bool,
 }
@@ -138,6 +140,11 @@ impl Medium {
 
 impl LogFile for Medium {
     fn length(&mut self) -> Result<u64> {
+        match &mut self.all().lengths_left {
+            Some(0) => return Err(Error::new(ErrorKind::Io, End::Sink, "read the length")),
+            Some(left) => *left -= 1,
+            None => {}
+        }
         self.look(|disk| disk.length())
     }
     fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
