@@ -18,7 +18,7 @@ use local_common::{
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 const SIZE: usize = 3_000_000;
@@ -99,11 +99,30 @@ impl Scene {
         source: Arc<dyn Store>,
         sink: Arc<dyn Store>,
     ) -> (Outcome, Progress, Vec<Event>) {
-        let destination = Destination::open(request(sink, id, &[]).expect("good")).expect("opens");
-        let mut source = source_setup_of(source, &durable());
+        self.copy_with(Durability::Object, id, include, source, sink)
+    }
+
+    /// Does the same as [`Self::copy_by`], with this durability.
+    fn copy_with(
+        &self,
+        durability: Durability,
+        id: &str,
+        include: &str,
+        source: Arc<dyn Store>,
+        sink: Arc<dyn Store>,
+    ) -> (Outcome, Progress, Vec<Event>) {
+        let mut request = request(sink, id, &[]).expect("good");
+        request.durability = durability;
+        let destination = Destination::open(request).expect("opens");
+        let options = Options {
+            durability,
+            ..options()
+        };
+        let mut source = source_setup_of(source, &options);
         source.selection.include = vec![include.to_owned()];
         let notes = Notes::default();
-        let sink = setup(&self.aside, destination);
+        let mut sink = sink_setup(&self.aside, &options).expect("a destination");
+        sink.destination = destination;
         let ends = local::run(source, sink, &notes, |_| {}).expect("started");
         let events = notes.0.into_inner().expect("no panic while noting");
         (ends.sink.0, ends.sink.1, events)
@@ -182,6 +201,56 @@ fn a_transfer_adopts_the_data_that_another_has_left() {
     assert!(progress.bytes_resumed > 1_000_000 && progress.files_adopted == 1);
     scene.check(&["ev0a", "ev0b", "ev1a"]);
     assert_eq!(scene.own_names(), [""; 0]);
+}
+
+/// A store wrapper that fails the sync of an adopted file, and these calls for the log from then on.
+struct LosesAdopted {
+    of_log: &'static [Operation],
+    is_broken: AtomicBool,
+}
+
+impl Hook for LosesAdopted {
+    fn before(&self, call: &Call<'_>) -> Result<()> {
+        let is_failed = match call.operation {
+            Operation::SyncEach => !self.is_broken.swap(true, Ordering::AcqRel),
+            other => self.of_log.contains(&other) && self.is_broken.load(Ordering::Acquire),
+        };
+        match is_failed {
+            true => Err(Error::new(ErrorKind::Io, End::Sink, "use the failing disk")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The system reports a loss only once. If neither log records the loss, no transfer may continue
+/// the file.
+#[test]
+fn a_loss_that_an_adoption_finds_is_in_the_log_or_the_file_is_removed() {
+    use Operation::{ControlReplace, ControlSync, ControlWrite};
+    // After a failed sync, the adopting log no longer has the record that begins the file.
+    for of_log in [&[ControlWrite, ControlReplace][..], &[ControlSync]] {
+        let scene = Scene::new();
+        let source = Arc::new(Around::new(source_store(&scene.from), Breaks));
+        let sink = sink_store(&scene.to).expect("a store");
+        // Without syncs, an adoption syncs the file.
+        scene.copy_with(Durability::None, "va", "ev0a", source, sink);
+        let hook = LosesAdopted {
+            of_log,
+            is_broken: AtomicBool::new(false),
+        };
+        let sink = Around::new(sink_store(&scene.to).expect("a store"), hook);
+        let source = source_store(&scene.from);
+        let (outcome, ..) = scene.copy_by("vb", "ev0a", source, Arc::new(sink));
+        assert!(!is_done(&outcome, 1), "{of_log:?}: {outcome:?}");
+        let left = scene.own_names();
+        assert!(
+            !left.iter().any(|name| name.ends_with(".part")),
+            "{of_log:?}: the file whose loss is not recorded stays: {left:?}"
+        );
+        let (outcome, ..) = scene.copy("vb", "ev0a");
+        assert!(is_done(&outcome, 1), "{of_log:?}: {outcome:?}");
+        scene.check(&["ev0a"]);
+    }
 }
 
 #[test]

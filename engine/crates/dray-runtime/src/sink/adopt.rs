@@ -312,6 +312,7 @@ impl Space {
             return Ok(None);
         }
         let own_path = destination.prefix.join_path(path)?;
+        let mut is_doubtful = false;
         if let Some(ours) = destination.log.file(&own_path) {
             // Both logs name the same partial file: an earlier run died during this adoption.
             let is_same = ours.partial.inode == theirs.partial.inode
@@ -326,6 +327,7 @@ impl Space {
                     object_bytes: ours.object_bytes.get(),
                 }));
             }
+            is_doubtful = ours.is_doubtful;
             let number = ours.number;
             destination.log.end_file(number, Ending::Dropped)?;
             destination.log.commit_durably()?;
@@ -339,18 +341,22 @@ impl Space {
         self.touch(path.parent().unwrap_or_else(RelPath::root));
         let id = id_of(&found);
         let log = (log, recovery);
-        let number = adopt(&mut destination.log, &own_path, log, theirs, id.device)?;
+        let adopted = adopt(&mut destination.log, &own_path, log, theirs, id.device);
         if let Err(error) = synced {
             // Mark the old partial file as doubtful. Its ranges are then copied to a new partial
             // file before the first write.
-            let file = Doubtful {
-                path,
-                name,
-                id,
-                number,
-            };
-            let marked = destination.log.mark_doubtful(&[number]);
+            let marked = adopted.and_then(|number| {
+                // The failed sync may have taken long.
+                self.check_lease()?;
+                destination.log.mark_doubtful(&[number])
+            });
+            let file = Doubtful { path, name, id };
             marked.inspect_err(|of_log| self.remove_doubtful(&file, &error, of_log))?;
+        } else {
+            let number = adopted?;
+            if is_doubtful {
+                destination.log.file_doubtful(number)?;
+            }
         }
         Ok(Some(probe::resume_of(trusted)))
     }

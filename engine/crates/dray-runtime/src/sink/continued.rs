@@ -93,9 +93,8 @@ impl Space {
                 path,
                 name: &logged.partial.name,
                 id: partial.id(),
-                number: logged.number,
             };
-            self.mark_doubtful(&[file], error)?;
+            self.mark_doubtful(&[(logged.number, file)], error)?;
         }
         let is_doubtful = logged.is_doubtful || synced.is_err();
         if !self.destination()?.log.header().form.has_sums {

@@ -1,7 +1,9 @@
 //! Partial files whose storage has lost writes.
 //!
 //! Invariant: after a run has seen such a loss, no run continues the file. The log marks the file as
-//! doubtful. If the log does not take the mark, the partial file is removed.
+//! doubtful. If the log does not take the mark, the partial file is removed. Decision 103 names the
+//! exceptions: a full storage, and a storage that does not remove the file. A later run then relies
+//! on its own sync and read-back.
 
 use crate::sink::destination::Destination;
 use crate::sink::files::Space;
@@ -19,23 +21,23 @@ pub(super) struct Doubtful<'a> {
     pub(super) name: &'a Name,
     /// Identity of the partial file.
     pub(super) id: PartialId,
-    /// Number of the file in the log.
-    pub(super) number: FileNumber,
 }
 
-impl<'a> From<&'a OpenFile> for Doubtful<'a> {
-    fn from(open: &'a OpenFile) -> Self {
-        Self {
+impl<'a> Doubtful<'a> {
+    /// Returns the partial file of an open file, and the number of the file in the log.
+    pub(super) fn of(open: &'a OpenFile) -> (FileNumber, Self) {
+        let file = Self {
             path: &open.path,
             name: &open.name,
             id: open.id,
-            number: open.number,
-        }
+        };
+        (open.number, file)
     }
 }
 
 impl Space {
-    /// Marks files as doubtful in the log. `lost` is the error that reported the loss.
+    /// Marks files with these numbers as doubtful in the log. `lost` is the error that reported the
+    /// loss.
     ///
     /// The system reports a loss only once, and new writes to the lost ranges may be lost without
     /// another error. So if the log does not take the marks, the function removes the partial files.
@@ -44,16 +46,21 @@ impl Space {
     ///
     /// # Errors
     /// Errors of the lease, and of a log without all marks.
-    pub(super) fn mark_doubtful(&self, files: &[Doubtful<'_>], lost: &Error) -> Result<()> {
+    pub(super) fn mark_doubtful(
+        &self,
+        files: &[(FileNumber, Doubtful<'_>)],
+        lost: &Error,
+    ) -> Result<()> {
         if files.is_empty() {
             return Ok(());
         }
-        self.check_lease()?;
         let mut destination = self.destination()?;
-        let numbers: Vec<FileNumber> = files.iter().map(|file| file.number).collect();
+        // The failed call and the wait for the log may have taken long.
+        self.check_lease()?;
+        let numbers: Vec<FileNumber> = files.iter().map(|(number, _)| *number).collect();
         let marked = destination.log.mark_doubtful(&numbers);
         marked.inspect_err(|error| {
-            for file in files {
+            for (_, file) in files {
                 self.remove_doubtful(file, lost, error);
             }
         })
@@ -66,16 +73,15 @@ impl Space {
             && error.status == Status::Exhausted
         {
             // The file fails with the error of the write.
-            let _ = self.mark_doubtful(&[Doubtful::from(open)], error);
+            let _ = self.mark_doubtful(&[Doubtful::of(open)], error);
         }
         written
     }
 
-    /// Does the same as [`Self::mark_doubtful`] for a file that the session has not opened yet. The
-    /// caller has checked the lease.
+    /// Does the same as [`Self::mark_doubtful`] for a file that the session has not opened yet.
     ///
     /// # Errors
-    /// Errors of a log without the mark.
+    /// Errors of the lease, and of a log without the mark.
     pub(super) fn mark_logged_as_doubtful(
         &self,
         destination: &mut Destination,
@@ -83,6 +89,8 @@ impl Space {
         logged: &LoggedFile,
         lost: &Error,
     ) -> Result<()> {
+        // The failed sync may have taken long.
+        self.check_lease()?;
         let marked = destination.log.mark_doubtful(&[logged.number]);
         marked.inspect_err(|error| {
             let is_same_boot = destination.is_same_boot();
@@ -93,7 +101,6 @@ impl Space {
                     path,
                     name: &logged.partial.name,
                     id: id_of(&found),
-                    number: logged.number,
                 };
                 self.remove_doubtful(&file, lost, error);
             }
@@ -103,8 +110,9 @@ impl Space {
     /// Removes a partial file whose loss of writes is not in the log. Ignores errors of the removal:
     /// the next run then relies on its own sync and read-back.
     pub(super) fn remove_doubtful(&self, file: &Doubtful<'_>, lost: &Error, of_log: &Error) {
-        // Other errors lose nothing that was written, or do not prove a loss: a full storage, too
-        // few descriptors, a server that does not answer.
+        // Other errors lose nothing that was written, or do not prove a loss: too few descriptors,
+        // a server that does not answer. A sync of a full storage may have lost data, but without
+        // this exception a full storage would cost all durable ranges (decision 103).
         let is_lost = matches!(lost.kind, ErrorKind::Io | ErrorKind::ChecksumMismatch);
         if !is_lost || self.check_lease().is_err() {
             return;

@@ -60,7 +60,7 @@ impl Space {
             // The operating system reports a lost write only once, and the error does not name the
             // file. So every file of the group is doubtful.
             let partial = items.iter().filter_map(|item| match item {
-                SyncPath::Partial(open) => Some(Doubtful::from(open.as_ref())),
+                SyncPath::Partial(open) => Some(Doubtful::of(open.as_ref())),
                 _ => None,
             });
             let files: Vec<_> = partial.collect();

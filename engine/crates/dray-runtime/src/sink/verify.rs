@@ -58,7 +58,7 @@ impl Space {
                 _ => {
                     let error = lost(&open.path, range);
                     // The session ends with the error of the read-back.
-                    let _ = self.mark_doubtful(&[Doubtful::from(open.as_ref())], &error);
+                    let _ = self.mark_doubtful(&[Doubtful::of(open.as_ref())], &error);
                     return Err(error);
                 }
             }
