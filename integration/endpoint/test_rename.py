@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 # NFS answers EINVAL to a rename with RENAME_NOREPLACE, and old kernels answer ENOSYS. With -D, the
 # program keeps the process id that the test started, and signals reach it.
 TRACE = ["strace", "-D", "-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null"]
-TRACE += ["-e", "trace=renameat2,linkat"]
+TRACE += ["-e", "trace=renameat2,linkat,unlinkat"]
 
 
 def failing(**errors: str) -> list[str]:
@@ -91,3 +91,18 @@ def test_a_file_is_not_replaced_without_hard_links_either(
     assert endpoint.root("file").read_bytes() == b"first\n"
     assert endpoint.root("other").read_bytes() == b"second\n"
     assert not endpoint.root("moved").exists()
+
+
+def test_a_file_that_keeps_its_old_name_gets_no_second_name(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    """The old name cannot be removed, for example because the folder is read-only."""
+    wrap = failing(renameat2="EINVAL", unlinkat="EACCES:when=1")
+    endpoint = filled(start_endpoint("a", wrap=wrap))
+    answer = rename(endpoint, "file", "moved")
+    assert answer.code == 403, answer.text
+    assert endpoint.root("file").read_bytes() == b"first\n"
+    assert not endpoint.root("moved").exists()
+    assert rename(endpoint, "file", "moved").code == 200
+    assert endpoint.root("moved").read_bytes() == b"first\n"
+    assert endpoint.root("moved").stat().st_nlink == 1
