@@ -47,11 +47,18 @@ pub struct RunOptions {
 }
 
 /// Kills all processes at the end of a run, also after an error.
-struct KillAtEnd<'a>(&'a Children);
+struct KillAtEnd<'a> {
+    children: &'a Children,
+    /// Time of the start of the run, if the schedule steps clocks.
+    steps_since: Option<SystemTime>,
+}
 
 impl Drop for KillAtEnd<'_> {
     fn drop(&mut self) {
-        self.0.kill_all();
+        self.children.kill_all();
+        if let Some(began) = self.steps_since {
+            clock::remove_shared_memory(began);
+        }
     }
 }
 
@@ -79,9 +86,12 @@ pub fn run(plan: &Plan, options: &RunOptions, observer: &dyn Observer) -> Result
     }
     let versions = tree::versions(&plan.copy.source);
     let before = tree::describe(&plan.copy.destination)?;
-    let _guard = KillAtEnd(&options.children);
     let has_storage_faults = (schedule.faults.iter()).any(|each| each.fault.kind().is_storage());
     let has_steps = (schedule.faults.iter()).any(|each| each.fault.kind() == Kind::ClockStep);
+    let _guard = KillAtEnd {
+        children: &options.children,
+        steps_since: has_steps.then_some(began_at),
+    };
     let clock_library = has_steps.then(|| clock::library(plan.clock_library.as_deref()));
     let words = Words {
         program: &options.program,
@@ -124,9 +134,6 @@ pub fn run(plan: &Plan, options: &RunOptions, observer: &dyn Observer) -> Result
         await_removed_logs(&plan.copy.destination);
     }
     options.children.kill_all();
-    if has_steps {
-        clock::remove_shared_memory(began_at);
-    }
     for hub in run.hubs() {
         hub.drain();
     }
