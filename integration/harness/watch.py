@@ -69,7 +69,7 @@ class Watcher(threading.Thread):
                 if stat.S_ISREG(state.st_mode):
                     self._check(path, state)
         except OSError as error:
-            # A test has made the disk fail. The next round checks the files that this one has not.
+            # A test has made the disk fail, so a folder cannot be read.
             if error.errno != errno.EIO:
                 raise
 
@@ -77,9 +77,15 @@ class Watcher(threading.Thread):
         key = (path, state.st_ino, state.st_mtime_ns)
         if key in self.seen:
             return
-        if violation := self._violation(path, state):
+        try:
+            violation = self._violation(path, state)
+        except OSError as error:
+            # A test has made the disk fail. The next round checks this file again.
+            if error.errno != errno.EIO:
+                raise
+            return
+        if violation:
             self.violations.append(f"{path!r} {violation}")
-        # If the file cannot be read, the next round checks it again.
         self.seen.add(key)
 
     def _violation(self, path: bytes, state: os.stat_result) -> str:
