@@ -31,8 +31,10 @@ FLIPS = 48
 COMMAND_SECONDS = 120
 #: Kinds of errors with which a sink refuses a log.
 REFUSALS = {"log_damaged", "log_version"}
-#: Maximum seconds between the start of a session and the refusal of its log (estimated).
-REFUSAL_SECONDS = 2.0
+#: A sink that has accepted its log receives more than this number of bytes.
+ACCEPTED_BYTES = 64 << 10
+#: Seconds after which a log counts as accepted if its session is active and receives no data.
+ACCEPTED_SECONDS = 10.0
 Ranges = dict[str, list[tuple[int, int]]]
 
 
@@ -223,7 +225,7 @@ def _await_verdict_on_log(scene: Scene) -> dict[str, Any]:
 
     :raises AssertionError: after ``END_SECONDS``.
     """
-    known = len(scene.answers())
+    known, carried = len(scene.answers()), scene.carried()
     scene.start_client()
     began = inactive = time.monotonic()
     while True:
@@ -234,7 +236,8 @@ def _await_verdict_on_log(scene: Scene) -> dict[str, Any]:
             answer["state"] in ("done", "failed")
             or REFUSALS & set(answer["kinds"])
             # A transfer is active for a moment before the sink reads its log.
-            or time.monotonic() - inactive > REFUSAL_SECONDS
+            or scene.carried() - carried > ACCEPTED_BYTES
+            or time.monotonic() - inactive > ACCEPTED_SECONDS
         ):
             return answer
         assert time.monotonic() - began < END_SECONDS, scene.words()
