@@ -3,7 +3,7 @@ use dray_core::{End, Error, ErrorKind, TargetId};
 use std::cell::RefCell;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn each_target_has_its_own_up_to_a_bound() {
@@ -110,7 +110,13 @@ fn jobs_behind_one_that_begins_to_wait_are_done_by_others() {
             give(&mut groups, job);
         }
         // On a busy host, a second thread may have started and done the other jobs.
+        let until = Instant::now() + Duration::from_secs(30);
         while !groups.are_held_back() && done.load(Ordering::SeqCst) < 18 {
+            if Instant::now() > until {
+                // The scope waits for this thread.
+                begun.wait();
+                panic!("the jobs behind a waiting job are neither held back nor done");
+            }
             std::thread::yield_now();
         }
         while done.load(Ordering::SeqCst) < 18 {
