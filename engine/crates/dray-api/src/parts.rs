@@ -192,8 +192,9 @@ pub struct RetryWish {
     #[serde(default = "tries_default")]
     #[schema(minimum = 0, maximum = 1000)]
     pub tries: u32,
-    /// Seconds between two tries. After the loss of a session that made data durable, the endpoint
-    /// tries every 0.2 seconds for one second. These tries do not count towards `tries`.
+    /// Seconds between two tries. After the loss of a session that lasted at least one second and
+    /// made data durable, the endpoint first tries every 0.2 seconds for one second, if the interval
+    /// is longer than 0.2 seconds. These tries do not count towards `tries`.
     #[serde(default = "interval_default")]
     #[schema(minimum = 0, maximum = 86400)]
     pub interval_seconds: u64,

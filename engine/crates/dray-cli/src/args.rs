@@ -468,8 +468,9 @@ pub(crate) struct Peer {
     #[arg(long, help_heading = "Remote host options")]
     pub(crate) clear_data: bool,
 
-    /// Maximum number of consecutive reconnections without new durable data; reconnections in the
-    /// first second after the loss of a connection do not count
+    /// Maximum number of consecutive reconnections without new durable data; after the loss of a
+    /// session that lasted at least one second and made data durable, reconnections in the first
+    /// second do not count
     #[arg(
         long,
         value_name = "N",

@@ -162,8 +162,8 @@ section!(
     Retry {
         /// Number of consecutive tries without new durable data after which a transfer fails.
         tries: u32 = 5,
-        /// Time in seconds between two tries. After the loss of a session that made data durable, the
-        /// endpoint tries every 0.2 seconds for one second.
+        /// Time in seconds between two tries. After the loss of a session that lasted at least one
+        /// second and made data durable, the endpoint first tries every 0.2 seconds for one second.
         interval_seconds: u64 = 10,
         /// True if a start of the endpoint begins a new attempt of failed transfers.
         at_start: bool = false,

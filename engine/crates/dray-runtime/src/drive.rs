@@ -59,8 +59,9 @@ pub struct Task {
     /// True if the data streams are not encrypted.
     pub clear_data: bool,
     /// Maximum number of consecutive sessions that are lost without new durable data. After that
-    /// the transfer is given up. Sessions that begin soon after the loss of a session with new
-    /// durable data do not count ([`dray_core::retry::RECONNECT_TIME`]). If 0, the driver never
+    /// the transfer is given up. Sessions that begin soon after the loss of a session that
+    /// lasted long enough and made data durable do not count
+    /// ([`dray_core::retry::RECONNECT_TIME`]). If 0, the driver never
     /// begins a second session.
     pub retries: u32,
     /// File that records the listing of a source at this end; `None` for a source at the other end,

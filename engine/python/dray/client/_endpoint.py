@@ -60,8 +60,8 @@ class RetryInfo:
     """The retries of a transfer.
 
     :param tries: number of consecutive tries without new durable data before the transfer fails.
-    :param interval_seconds: time between two tries. Additional tries follow the loss of a session
-        every 0.2 s for one second.
+    :param interval_seconds: time between two tries. After the loss of a session that lasted at
+        least one second and made data durable, the endpoint first tries every 0.2 s for one second.
     """
 
     tries: int = 5
