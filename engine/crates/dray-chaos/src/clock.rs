@@ -84,7 +84,7 @@ impl Clock {
             maps.is_ok_and(|maps| maps.contains(&*library))
         };
         if processes.is_empty() {
-            return Err("no process of the program runs".to_owned());
+            return Err("no process of the program is running".to_owned());
         }
         if let Some(process) = processes.iter().find(|process| !is_loaded(process)) {
             return Err(format!("process {process} has not loaded {library}"));

@@ -283,7 +283,7 @@ impl Endpoint {
     pub(crate) fn step_clock(&mut self, by_ms: i64) -> std::result::Result<(), String> {
         match (&mut self.clock, &self.state) {
             (Some(clock), State::Running(child)) => clock.step(by_ms, &self.children.group(*child)),
-            _ => Err("the endpoint does not run".to_owned()),
+            _ => Err("the endpoint is not running".to_owned()),
         }
     }
 

@@ -74,10 +74,9 @@ pub trait ObjectLog {
     /// written to the log.
     fn commit(&mut self) -> Result<()>;
 
-    /// Commits, and then rewrites the log without dead records if a rewrite is due ([`crate::compact`]).
-    /// Returns true if the log was rewritten. If the storage
-    /// has no space for a second log, the old log stays in use, and the next attempt waits until the
-    /// log has grown.
+    /// Commits, and then rewrites the log without dead records if a rewrite is due
+    /// ([`crate::compact`]). Returns true if the log was rewritten. If the storage has no space for a
+    /// second log, the old log stays in use, and the next attempt waits until the log has grown.
     ///
     /// # Errors
     /// The errors of [`Self::commit`], and errors after which the name of the log may refer to the

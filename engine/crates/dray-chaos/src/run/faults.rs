@@ -120,8 +120,8 @@ impl Run<'_> {
         }
     }
 
-    /// Carries out a fault. Returns its counter of injections, or `None` if its target does not run
-    /// at the moment.
+    /// Carries out a fault. Returns its counter of injections, or `None` if its target cannot get
+    /// the fault at the moment: the target is not running, or has no open connection.
     ///
     /// # Errors
     /// The reason if a running target cannot get the fault.
