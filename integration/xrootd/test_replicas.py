@@ -100,7 +100,8 @@ def test_one_file_comes_from_all_its_servers_concurrently(bare: Scene, ours: Pat
     to = bare.folder / "out" / "a"
     before = cluster.sent()
     copy = begin(bare, ours, "--progress", "json", "--rate", "24MiB", cluster.head.at("in/a"), to)
-    copy.await_durable(SIZE // 8)
+    # One of the servers may answer later than the others.
+    copy.await_durable(SIZE // 3)
     halfway = cluster.sent()
     copy.wait(120).expect(0)
     given = [after - then for after, then in zip(cluster.sent(), before, strict=True)]
