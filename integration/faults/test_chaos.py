@@ -184,7 +184,7 @@ def test_a_repaired_lie_and_a_leftover_break_the_verdict(bench: Bench) -> None:
 
     def lie(path: Path) -> None:
         flip(path)
-        time.sleep(3)
+        time.sleep(0.3)
         flip(path)
         (scene.sink / ".dray-planted.part").touch()
 
@@ -248,4 +248,13 @@ def test_many_seeds_hold(bench: Bench, number: int, push: bool) -> None:
     print(f"\nseed {seed}")
     scene = Scene(bench, push=push)
     ended = scene.run(scene.plan(tail="[random]\nfaults = 10"), "--seed", str(seed))
+    if ended.code == NO_VERDICT:
+        # A fault with a small probability may affect no call before the copy ends.
+        verdict = ended.report
+        missed = [fault for fault in verdict["faults"] if fault["injections"] == 0]
+        assert missed
+        assert all("probability" in fault["words"] for fault in missed)
+        assert verdict["nothing_false"]
+        assert verdict["identical"]
+        return
     scene.check_holds(ended, 10)
