@@ -50,16 +50,12 @@ impl<F: LogFile> UniversalLog<F> {
             });
         let marks: BTreeSet<FileNumber> = numbers.iter().copied().chain(pending).collect();
         self.append_marks(marks)?;
-        for number in numbers {
-            if !self.is_begun(number) {
-                // Without the record of its begin, the file is unknown to a later run of this log,
-                // and the mark has no meaning.
-                return self.usable();
-            }
-            self.live(number, "record a failed write in the log")?
-                .is_doubtful = true;
+        // Without the record that begins a file, a later run does not know the file, and the mark
+        // has no meaning.
+        match numbers.into_iter().all(|number| self.is_begun(number)) {
+            true => Ok(()),
+            false => self.usable(),
         }
-        Ok(())
     }
 
     /// Returns true if a log that was given up has the record that begins this file.
