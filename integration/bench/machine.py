@@ -258,7 +258,10 @@ def await_quiet(seconds: float) -> None:
 
 
 def settle() -> None:
-    """Wait until the disk and the processors have finished the work of an earlier run."""
+    """Write all dirty data, and wait up to ``SETTLE_SECONDS`` for idle processors.
+
+    Otherwise a run shares the disk and the processors with the end of the earlier run.
+    """
     os.sync()
     await_quiet(SETTLE_SECONDS)
 

@@ -69,7 +69,6 @@ def run(
     values: dict[str, float] = {}
     shutil.rmtree(scene.folder, ignore_errors=True)
     scene.folder.mkdir(parents=True)
-    # Otherwise the run shares the disk with the removal of the files of the earlier run.
     machine.settle()
     mover.open(scene)
     try:

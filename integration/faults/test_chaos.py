@@ -251,10 +251,13 @@ def test_many_seeds_hold(bench: Bench, number: int, push: bool) -> None:
     if ended.code == NO_VERDICT:
         # A fault with a small probability may affect no call before the copy ends.
         verdict = ended.report
+        assert verdict["verdict"] == "unproven"
         missed = [fault for fault in verdict["faults"] if fault["injections"] == 0]
         assert missed
         assert all("probability" in fault["words"] for fault in missed)
         assert verdict["nothing_false"]
         assert verdict["identical"]
+        assert verdict["leftovers"] == verdict["crashes"] == []
+        assert verdict["sent_again"]["within_bound"]
         return
     scene.check_holds(ended, 10)
