@@ -46,6 +46,8 @@ class Peer(Restarted):
     sides: tuple[str, ...] = ("source", "sink")
     #: Side of the client.
     client_side = "source"
+    #: Additional options of the client.
+    more: tuple[str, ...] = ()
 
     @property
     def whole(self) -> str:
@@ -159,7 +161,15 @@ class Rsync(Peer):
     def client_words(self) -> list[Word]:
         """Return the command of the client."""
         far = f"rsync://{HERE}:{self.port}/sink/"
-        return ["rsync", "-a", "--append-verify", self.scene.data, far]
+        return ["rsync", "-a", "--append-verify", *self.more, self.scene.data, far]
+
+
+class SyncedRsync(Rsync):
+    """The same push, whose daemon syncs each file at its end, so that a loss of power is safe."""
+
+    name = "rsync-fsync"
+    title = "rsync --append-verify --fsync"
+    more = ("--fsync",)
 
 
 class Xrdcp(Peer):
@@ -261,9 +271,17 @@ class Bbcp(Peer):
         program = self.program()
         words: list[Word] = [program, "-S", program, "-T", program, "-n", "-Z", "31000:31999"]
         words += ["-a", self.folder / "home", "-k", "-s", "2", "-w", "8m", "-r"]
-        return [*words, self.scene.data, f"{HERE}:{self.sink}"]
+        return [*words, *self.more, self.scene.data, f"{HERE}:{self.sink}"]
+
+
+class SyncedBbcp(Bbcp):
+    """The same copy, whose sink syncs each file at its end."""
+
+    name = "bbcp-fsync"
+    title = "bbcp -a -y d"
+    more = ("-y", "d")
 
 
 def peers() -> list[Mover]:
     """List the other tools."""
-    return [Rsync(), Xrdcp(), Globus(), Bbcp()]
+    return [Rsync(), SyncedRsync(), Xrdcp(), Globus(), Bbcp(), SyncedBbcp()]

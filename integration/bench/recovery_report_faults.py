@@ -91,7 +91,7 @@ def _row(
         return []
     cells = [middle(each).text() if each else "" for each in found]
     greatest = max(middle(each).median for each in found if each)
-    return [mover.title, side, f"{total:.2f}", *cells, f"{greatest / total * 100:.0f}"]
+    return [mover.title, side, f"{total:.2f}", *cells, f"{greatest / total * 100:.1f}"]
 
 
 def mechanisms(kept: Kept) -> list[str]:
