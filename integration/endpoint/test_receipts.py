@@ -184,7 +184,7 @@ def test_the_program_verifies_receipt_chain_and_files(site: Endpoint, tmp_path: 
     assert "origin: not verified" in done.stdout
     assert f"files: {head['files']['done']} files match in size and checksum" in done.stdout
     shown = dray(site, "show", receipt)
-    assert "transfer two" in shown.stdout
+    assert "transfer two, attempt 1, 1 session, owner " in shown.stdout
     assert "not checked" in shown.stderr
     # A changed file with an unchanged size.
     [victim] = [

@@ -8,6 +8,7 @@ use crate::exit::{Exit, Stop, usage};
 use crate::output;
 use crate::peer;
 use crate::transfers::quoted;
+use crate::units::count;
 use dray_api::ReceiptKeys;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_receipt::{Head, KeyRing, LINE_BYTES_MAX, ListDigest, id_of, unverified, verify_receipt};
@@ -211,8 +212,8 @@ fn check(asked: &VerifyReceipt) -> Result<Exit, Stop> {
             missing => format!("; at least {missing} complete files have no line"),
         };
         told.push(format!(
-            "list of files: {} lines, as signed{missed}",
-            head.list.lines
+            "list of files: {}, as signed{missed}",
+            count(head.list.lines, "line")
         ));
         found = json!({
             "id": id,
@@ -284,8 +285,12 @@ fn lines(head: &Head, id: &str) -> Vec<String> {
         format!("receipt {id}"),
         format!("  number {} of {}", head.sequence, head.endpoint.name),
         format!(
-            "  transfer {}, attempt {}, {} sessions, of {}: {}",
-            transfer.id, transfer.attempt, transfer.tries, transfer.owner, transfer.state
+            "  transfer {}, attempt {}, {}, owner {}: {}",
+            transfer.id,
+            transfer.attempt,
+            count(transfer.tries, "session"),
+            transfer.owner,
+            transfer.state
         ),
     ];
     all.extend(transfer.sources.iter().map(|url| format!("  from {url}")));
@@ -318,7 +323,8 @@ fn lines(head: &Head, id: &str) -> Vec<String> {
         ));
     }
     all.extend(head.notices.iter().map(|notice| format!("  {notice}")));
-    all.push(format!("  list of files: {} lines", head.list.lines));
+    let lines = count(head.list.lines, "line");
+    all.push(format!("  list of files: {lines}"));
     all
 }
 
