@@ -263,10 +263,13 @@ def pictures(kept: Kept) -> dict[str, str]:
     for set_name in SETS:
         samples = kept.good("space", set_name)
         if samples:
-            series = series_of(samples)[0]
-            names = [
-                form for form in forms(("",)) if within(kept.good("space", set_name, form), series)
-            ]
+            names, series = max(
+                (
+                    ([form for form in forms(("",)) if _peaks(kept, set_name, each, form)], each)
+                    for each in series_of(samples)
+                ),
+                key=lambda found: (len(found[0]), found[1][1]),
+            )
             bars = [
                 plot.Bars(
                     title,

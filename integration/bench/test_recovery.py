@@ -157,7 +157,7 @@ def test_the_page_has_each_table(tmp_path: Path) -> None:
     samples.append(sample("bbcp/whole", 0, "recovery", error="no | end\nafter 5 s"))
     results = kept(tmp_path / "r", samples)
     rows = recovery_report_faults.recovery(results)
-    assert "| dray, client to server | source | 10.00 | 0.50 | 0.50 | 0.50 | 0.50 | 5 |" in rows
+    assert "| dray, client to server | source | 10.00 | 0.50 | 0.50 | 0.50 | 0.50 | 5.0 |" in rows
     assert recovery_report_faults.unavailable(results)[1] == (
         "- bbcp, set small (whole): no / end after 5 s"
     )
