@@ -36,14 +36,21 @@ def code(words: list[Word]) -> int:
 
 
 def test_the_program_of_the_how_to_verifies_the_example(receipt: Path) -> None:
-    words = [*program_of_the_how_to(), receipt, EXAMPLE / "keys.json"]
+    words: list[Word] = [*program_of_the_how_to(), receipt, EXAMPLE / "keys.json"]
     assert code(words) == 0
     receipt.write_bytes(receipt.read_bytes().replace(b'"size":6', b'"size":7'))
     assert code(words) == 1
 
 
 def test_dray_verifies_the_example(receipt: Path) -> None:
-    words = [find_program(), "receipt", "verify", receipt, "--key", EXAMPLE / "keys.json"]
+    words: list[Word] = [
+        find_program(),
+        "receipt",
+        "verify",
+        receipt,
+        "--key",
+        EXAMPLE / "keys.json",
+    ]
     assert code(words) == 0
     receipt.write_bytes(receipt.read_bytes().replace(b'"size":6', b'"size":7'))
     assert code(words) == 1
