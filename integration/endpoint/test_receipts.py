@@ -182,7 +182,7 @@ def test_the_program_verifies_receipt_chain_and_files(site: Endpoint, tmp_path: 
     done = dray(site, *words)
     assert done.returncode == 0, done.stderr
     assert "origin: not verified" in done.stdout
-    assert f"files: {head['files']['done']} files match in size and checksum" in done.stdout
+    assert f"files: {head['files']['done']} files with equal size and checksum" in done.stdout
     shown = dray(site, "show", receipt)
     assert "transfer two, attempt 1, 1 session, owner " in shown.stdout
     assert "not checked" in shown.stderr

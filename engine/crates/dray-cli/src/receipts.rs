@@ -209,7 +209,10 @@ fn check(asked: &VerifyReceipt) -> Result<Exit, Stop> {
         let missing = (head.files.listed_done()).saturating_sub(head.list.lines);
         let missed = match missing {
             0 => String::new(),
-            missing => format!("; at least {missing} complete files have no line"),
+            missing => format!(
+                "; without the lines of at least {}",
+                count(missing, "complete file")
+            ),
         };
         told.push(format!(
             "list of files: {}, as signed{missed}",
@@ -222,11 +225,12 @@ fn check(asked: &VerifyReceipt) -> Result<Exit, Stop> {
             "lines_missing": missing,
         });
         if let Some(folder) = &asked.chain {
-            let count = chain::verify(folder, &keys, asked.last.as_deref(), Some(&verified))?;
+            let receipts = chain::verify(folder, &keys, asked.last.as_deref(), Some(&verified))?;
             told.push(format!(
-                "chain: {count} receipts, complete, with this receipt"
+                "chain: {}, complete, with this receipt",
+                count(receipts, "receipt")
             ));
-            found["chain"] = count.into();
+            found["chain"] = receipts.into();
         }
         if let Some(place) = &asked.files {
             let files = files::compare(path, head, place)?;
@@ -241,9 +245,9 @@ fn check(asked: &VerifyReceipt) -> Result<Exit, Stop> {
             found["files"] = json!({"compared": files.compared, "by_size": files.by_size});
         }
     } else if let Some(folder) = &asked.chain {
-        let count = chain::verify(folder, &keys, asked.last.as_deref(), None)?;
-        told.push(format!("chain: {count} receipts, complete"));
-        found["chain"] = count.into();
+        let receipts = chain::verify(folder, &keys, asked.last.as_deref(), None)?;
+        told.push(format!("chain: {}, complete", count(receipts, "receipt")));
+        found["chain"] = receipts.into();
     }
     found["origin_verified"] = (!asked.trust_folder_keys).into();
     if asked.trust_folder_keys {
@@ -323,8 +327,10 @@ fn lines(head: &Head, id: &str) -> Vec<String> {
         ));
     }
     all.extend(head.notices.iter().map(|notice| format!("  {notice}")));
-    let lines = count(head.list.lines, "line");
-    all.push(format!("  list of files: {lines}"));
+    all.push(format!(
+        "  list of files: {}",
+        count(head.list.lines, "line")
+    ));
     all
 }
 

@@ -2,6 +2,7 @@
 
 use super::{each_line, failed, first_line, open, unreadable};
 use crate::exit::{Exit, Stop};
+use crate::units::count;
 use dray_api::api_path;
 use dray_core::checksum::Summer;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
@@ -34,12 +35,12 @@ pub(super) struct Compared {
 impl fmt::Display for Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sums = self.compared - self.by_size;
-        write!(f, "{sums} files match in size and checksum")?;
+        write!(f, "{} with equal size and checksum", count(sums, "file"))?;
         if self.by_size > 0 {
             write!(
                 f,
-                "; {} files match in size, and the receipt has no checksum for them",
-                self.by_size
+                "; {} with equal size, for which the receipt has no checksum",
+                count(self.by_size, "file")
             )?;
         }
         Ok(())
@@ -51,7 +52,7 @@ impl fmt::Display for Compared {
 pub(super) fn compare(receipt: &Path, head: &Head, place: &Path) -> Result<Compared, Stop> {
     let mut compared = Compared::default();
     let mut differences = Vec::new();
-    let mut count = 0u64;
+    let mut different = 0u64;
     let lines = outcomes(receipt, head).map_err(|error| failed(receipt, error))?;
     let is_single = lines.len() == 1 && place.is_file();
     for (path, line) in lines {
@@ -68,7 +69,7 @@ pub(super) fn compare(receipt: &Path, head: &Head, place: &Path) -> Result<Compa
                 compared.by_size += u64::from(line.adler32.is_none() && line.crc32c.is_none());
             }
             Ok(Some(words)) => {
-                count += 1;
+                different += 1;
                 if differences.len() < DIFFERENCES_MAX {
                     differences.push(format!("{} {words}", file.display()));
                 }
@@ -76,7 +77,7 @@ pub(super) fn compare(receipt: &Path, head: &Head, place: &Path) -> Result<Compa
             Err(error) => return Err(unreadable(&file, &error).into()),
         }
     }
-    if count == 0 {
+    if different == 0 {
         return Ok(compared);
     }
     let error = Error::new(ErrorKind::ChecksumMismatch, End::Here, "verify the files");
@@ -84,7 +85,8 @@ pub(super) fn compare(receipt: &Path, head: &Head, place: &Path) -> Result<Compa
         exit: Exit::SomeFailed,
         error: error
             .cause(format!(
-                "{count} files differ from the receipt: {}",
+                "the copy differs from the receipt in {}: {}",
+                count(different, "file"),
                 differences.join("; ")
             ))
             .remedy("transfer the files again, or restore them from a backup"),
@@ -128,8 +130,9 @@ fn outcomes(receipt: &Path, head: &Head) -> Result<Vec<(RelPath, FileLine)>> {
 fn incomplete(done: u64, counted: u64) -> Error {
     Error::new(ErrorKind::ChecksumMismatch, End::Here, "verify the files")
         .cause(format!(
-            "the transfer wrote {counted} complete files, but the list of files has only {done}; \
-                the other files cannot be compared"
+            "the transfer wrote {}, but the list of files has only {done}; the other files cannot \
+                be compared",
+            count(counted, "complete file")
         ))
         .remedy(
             "compare the destination with the source, for example by a copy with --verify; the \
