@@ -257,13 +257,13 @@ def await_quiet(seconds: float) -> None:
             return
 
 
-def settle() -> None:
-    """Write all dirty data, and wait up to ``SETTLE_SECONDS`` for idle processors.
+def settle(seconds: float) -> None:
+    """Write all dirty data, and wait up to ``seconds`` for idle processors.
 
     Otherwise a run shares the disk and the processors with the end of the earlier run.
     """
     os.sync()
-    await_quiet(SETTLE_SECONDS)
+    await_quiet(seconds)
 
 
 def free_memory() -> int:

@@ -64,6 +64,13 @@ def options() -> argparse.ArgumentParser:
     known.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     known.add_argument("--movers", nargs="+", default=None, metavar="NAME")
     known.add_argument("--scale", type=float, default=1.0, help="part of the files of each set")
+    known.add_argument(
+        "--settle",
+        type=float,
+        default=machine.SETTLE_SECONDS,
+        metavar="SECONDS",
+        help="longest wait for idle processors before each copy; concurrent runs need a short one",
+    )
     known.add_argument("--results", type=Path, default=recovery_report.RESULTS)
     known.add_argument("--folder", type=Path, default=None, help="folder for the copied files")
     known.add_argument("--report", action="store_true", help="write the page from the results")
@@ -109,6 +116,7 @@ class Session:
             run = {"machine": dataclasses.asdict(machine.Machine.this()), "command": self.command}
             self.kept.describe(run)
             self._is_described = True
+        machine.settle(self.given.settle)
         sample = measure()
         self.kept.add(sample)
         shown = {name: round(value, 3) for name, value in sample.values.items()}

@@ -13,7 +13,6 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from integration.bench import machine
 from integration.bench.recovery_data import Kept, Key, Sample, arrived, difference
 
 if TYPE_CHECKING:
@@ -69,7 +68,6 @@ def run(
     values: dict[str, float] = {}
     shutil.rmtree(scene.folder, ignore_errors=True)
     scene.folder.mkdir(parents=True)
-    machine.settle()
     mover.open(scene)
     try:
         began = time.monotonic()

@@ -13,7 +13,6 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from integration.bench import machine
 from integration.bench.recovery_data import OBJECT_BYTES, TARGETS, Set, difference, target_name
 from integration.harness.program import Bench
 from integration.log import decoder
@@ -216,7 +215,6 @@ def copy(
 
     :raises RuntimeError: if the copy fails, or the destination is not complete.
     """
-    machine.settle()
     with pair(top, program, one, data, ways) as made:
         with LogWatch(made.sink) as log:
             client = made.start()

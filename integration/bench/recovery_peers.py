@@ -165,7 +165,7 @@ class Rsync(Peer):
 
 
 class SyncedRsync(Rsync):
-    """The same push, whose daemon syncs each file at its end, so that a loss of power is safe."""
+    """The same push. The daemon syncs each file at its end."""
 
     name = "rsync-fsync"
     title = "rsync --append-verify --fsync"
@@ -275,7 +275,7 @@ class Bbcp(Peer):
 
 
 class SyncedBbcp(Bbcp):
-    """The same copy, whose sink syncs each file at its end."""
+    """The same copy. The sink syncs each file at its end."""
 
     name = "bbcp-fsync"
     title = "bbcp -a -y d"
