@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import shutil
 import subprocess
@@ -31,32 +33,45 @@ def program_of_the_how_to() -> list[Word]:
     return [sys.executable, "-c", program]
 
 
-def code(words: list[Word]) -> int:
-    return subprocess.run(words, capture_output=True, check=False).returncode
+def run(words: list[Word]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def change(receipt: Path) -> None:
+    receipt.write_bytes(receipt.read_bytes().replace(b'"size":6', b'"size":7'))
+
+
+def shown_on_the_page() -> list[str]:
+    """List the lines of the code blocks of the page, without their indentation."""
+    page = (DOCS / "reference" / "receipts.md").read_text(encoding="utf-8")
+    return [line[4:] for line in page.splitlines() if line.startswith("    ")]
 
 
 def test_the_program_of_the_how_to_verifies_the_example(receipt: Path) -> None:
     words: list[Word] = [*program_of_the_how_to(), receipt, EXAMPLE / "keys.json"]
-    assert code(words) == 0
-    receipt.write_bytes(receipt.read_bytes().replace(b'"size":6', b'"size":7'))
-    assert code(words) == 1
+    assert run(words).returncode == 0
+    change(receipt)
+    assert run(words).returncode == 1
 
 
-def test_dray_verifies_the_example(receipt: Path) -> None:
-    words: list[Word] = [
-        find_program(),
-        "receipt",
-        "verify",
-        receipt,
-        "--key",
-        EXAMPLE / "keys.json",
-    ]
-    assert code(words) == 0
-    receipt.write_bytes(receipt.read_bytes().replace(b'"size":6', b'"size":7'))
-    assert code(words) == 1
+def test_dray_verifies_the_example_as_the_page_shows(receipt: Path) -> None:
+    keys = EXAMPLE / "keys.json"
+    words: list[Word] = [find_program(), "receipt", "verify", receipt, "--key", keys]
+    done = run(words)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.splitlines()) <= set(shown_on_the_page())
+    change(receipt)
+    assert run(words).returncode == 1
 
 
 def test_the_page_shows_the_example() -> None:
-    page = (DOCS / "reference" / "receipts.md").read_text(encoding="utf-8")
-    lines = (EXAMPLE / "run42.receipt").read_text(encoding="utf-8").splitlines()[1:]
-    assert all(f"    {line}\n" in page for line in lines)
+    shown = shown_on_the_page()
+    head, *files = (EXAMPLE / "run42.receipt").read_text(encoding="ascii").splitlines()
+    assert set(files) <= set(shown)
+    payload = head.split(".")[1]
+    signed = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    begin = shown.index(next(line for line in shown if line.startswith('{"sequence"')))
+    printed, _ = json.JSONDecoder().raw_decode(" ".join(shown[begin:]))
+    shortened = printed["list"].pop("digest").removesuffix("...")
+    assert signed["list"].pop("digest").startswith(shortened)
+    assert printed == signed
