@@ -2,8 +2,7 @@
 //!
 //! Invariant: after a run has seen such a loss, no run continues the file. The log marks the file as
 //! doubtful. If the log does not take the mark, the partial file is removed. Decision 103 names the
-//! exceptions: a full storage, and a storage that does not remove the file. A later run then relies
-//! on its own sync and read-back.
+//! exceptions, in which a later run relies on its own sync and read-back.
 
 use crate::sink::destination::Destination;
 use crate::sink::files::Space;
